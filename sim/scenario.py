@@ -1,0 +1,161 @@
+"""What one seed turns on. Swarm style: each seed draws which faults exist at all and how often they come.
+
+A run with every fault at once rarely gets far enough to meet the rare interleavings; a run with two of them, often
+hit, does. Half of the seeds commit with `transact` and half without.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from catena.loglets.diskless.loglet import DisklessSettings
+from catena.loglets.diskless.writer import WriterSettings
+from sim.loop import Chance
+from sim.steps import STEPS
+
+
+@dataclass(frozen=True)
+class StoreFaults:
+    """Chances per call of one store."""
+
+    refused: float = 0.0
+    """StoreUnavailable, nothing applied (a 503, a 409 of two racing conditional writes)."""
+    lost_request: float = 0.0
+    """OutcomeUnknown, never applied."""
+    lost_answer: float = 0.0
+    """OutcomeUnknown, applied."""
+    late: float = 0.0
+    """OutcomeUnknown, applied some time after the caller was told so, while others go on."""
+    slow: float = 0.0
+    outage: float = 0.0
+    """Chance, at each call, that the store goes down for a while."""
+    own_conflict: float = 0.0
+    """Objects only: a create that was applied answers 412, since a retry on the way met its own first attempt."""
+
+
+@dataclass(frozen=True)
+class WatchFaults:
+    lost: float = 0.0
+    stale: float = 0.0
+    spurious: float = 0.0
+
+
+@dataclass(frozen=True)
+class ProcessFaults:
+    step_strike: float = 0.0
+    """Chance, at each write to a store, that its process is struck there."""
+    target_strike: float = 0.0
+    """The same for the steps in `targets`."""
+    targets: tuple[str, ...] = ()
+    pauses: float = 0.0
+    """Share of strikes that freeze the process for a while instead of killing it."""
+    await_gap: int = 0
+    """Mean number of steps between strikes at awaits of any kind; 0: none."""
+    strikes_max: int = 0
+    cancels: float = 0.0
+    """Chance that a client that lost patience takes its call along."""
+    skew_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    seed: int
+    transact: bool
+    nodes: int
+    partitions: int
+    meta: StoreFaults
+    objects: StoreFaults
+    watches: WatchFaults
+    processes: ProcessFaults
+    plain_writers: int
+    idempotent_writers: int
+    batches_per_writer: int
+    readers: int
+    fencers: int
+    reconfigurers: int
+    trimmers: int
+    deleters: int
+    think_s: float
+    """Mean pause of a client between two calls."""
+    diskless: DisklessSettings
+
+
+def draw(seed: int) -> Scenario:
+    random = Chance(f"scenario {seed}")
+    return Scenario(
+        seed=seed,
+        transact=seed % 2 == 0,
+        nodes=random.choice((2, 2, 3)),
+        partitions=random.choice((1, 1, 2, 3)),
+        meta=_store_faults(random, objects=False),
+        objects=_store_faults(random, objects=True),
+        watches=WatchFaults(
+            lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5), spurious=_maybe(random, 0.3, 0.2)
+        ),
+        processes=_process_faults(random),
+        plain_writers=random.randint(1, 3),
+        idempotent_writers=random.randint(1, 3),
+        batches_per_writer=random.randint(3, 7),
+        readers=random.randint(1, 3),
+        fencers=int(random.random() < 0.4),
+        reconfigurers=random.choice((0, 1, 1, 2)),
+        trimmers=int(random.random() < 0.4),
+        deleters=int(random.random() < 0.25),
+        think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
+        diskless=_diskless_settings(random),
+    )
+
+
+def calm(scenario: Scenario) -> bool:
+    """Whether no fault of any kind is on."""
+    parts = (scenario.meta, scenario.objects, scenario.watches, scenario.processes)
+    return not any(getattr(part, each.name) for part in parts for each in fields(part))
+
+
+def _maybe(random: Chance, chance: float, most: float) -> float:
+    """Off, or on with a rate of up to `most`; small rates are as likely as large ones."""
+    return most * random.random() ** 2 if random.random() < chance else 0.0
+
+
+def _store_faults(random: Chance, objects: bool) -> StoreFaults:
+    if random.random() < 0.15:
+        return StoreFaults()
+    return StoreFaults(
+        refused=_maybe(random, 0.4, 0.25),
+        lost_request=_maybe(random, 0.4, 0.25),
+        lost_answer=_maybe(random, 0.5, 0.25),
+        late=_maybe(random, 0.5, 0.25),
+        slow=_maybe(random, 0.4, 0.2),
+        outage=_maybe(random, 0.2, 0.02),
+        own_conflict=_maybe(random, 0.3, 0.25) if objects else 0.0,
+    )
+
+
+def _diskless_settings(random: Chance) -> DisklessSettings:
+    """Small enough to reach every limit: full blobs, full buffers, evicted caches, missed deadlines."""
+    return DisklessSettings(
+        writer=WriterSettings(
+            batch_max_bytes=random.choice((100, 400, 8 << 20)),
+            batch_max_delay_ms=random.choice((1, 20, 250)),
+            uploads_in_flight=random.choice((1, 2, 4)),
+            buffer_max_bytes=random.choice((600, 128 << 20, 128 << 20)),
+            commit_deadline_ms=random.choice((2_000, 10_000, 30_000)),
+        ),
+        tail_cache_bytes=random.choice((0, 300, 64 << 20)),
+        blob_cache_bytes=random.choice((0, 600, 64 << 20)),
+    )
+
+
+def _process_faults(random: Chance) -> ProcessFaults:
+    if random.random() < 0.15:
+        return ProcessFaults()
+    return ProcessFaults(
+        step_strike=_maybe(random, 0.6, 0.05),
+        target_strike=random.choice((0.0, 0.15, 0.4)),
+        targets=tuple(random.sample(STEPS, 3)),
+        pauses=random.choice((0.0, 0.3, 0.5, 0.8)),
+        await_gap=random.choice((0, 0, 300, 1000)),
+        strikes_max=random.randint(1, 6),
+        cancels=_maybe(random, 0.3, 0.5),
+        skew_ms=random.choice((0, 0, 50, 100_000)),
+    )

@@ -1,0 +1,324 @@
+"""The stores as a process sees them over a bad wire: every call is a request, an effect and an answer, apart in time.
+
+The effect belongs to the store and not to the caller: once the request has left, it comes about whether or not the
+caller lives. Each write draws its fate:
+
+    served        applied and answered          refused       StoreUnavailable, never applied
+    lost request  OutcomeUnknown, not applied   lost answer   OutcomeUnknown, applied
+    late          OutcomeUnknown, applied after the caller was told so, maybe much later
+
+Reads are served or refused. Behind the wire are the product's memory stores, whose calls never wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from catena.errors import CatenaError, Conflict, OutcomeUnknown, StoreUnavailable
+from catena.meta.base import SCAN_LIMIT, Group, GroupResult, Record, Session, Watch
+from catena.meta.memory import MemoryMeta
+from catena.objects.base import Blob, ObjectInfo, Range
+from catena.objects.memory import MemoryObjects
+from catena.types import ABSENT, ANY, Buffer, Buffers, ETag, Expect, Version
+from sim import steps
+from sim.chaos import Chaos, Moment, Strike, Tally
+from sim.loop import PROCESS, Chance, Process, SimLoop
+from sim.scenario import StoreFaults, WatchFaults
+
+T = TypeVar("T")
+
+LATENCY_S = 0.004
+SLOW_S = 3.0
+TIMEOUT_S = 1.0
+LATE_S = 20.0
+OUTAGE_S = 10.0
+
+
+class Fate(enum.Enum):
+    SERVED = "served"
+    REFUSED = "refused"
+    LOST_REQUEST = "lost request"
+    LOST_ANSWER = "lost answer"
+    LATE = "late"
+    OWN_CONFLICT = "own conflict"
+
+
+class Answer(NamedTuple):
+    value: Any
+    error: CatenaError | None
+
+
+class Request(NamedTuple):
+    step: str
+    serve: Callable[[], Any]
+    fate: Fate
+    caller: Process | None
+    strike: Strike | None
+    answer: asyncio.Future[Answer]
+
+
+def at_once(call: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never waits."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise AssertionError(f"{call} waits, and a memory store must not")
+
+
+class Wire:
+    """All calls to one store go through here."""
+
+    def __init__(
+        self, name: str, loop: SimLoop, random: Chance, faults: StoreFaults, chaos: Chaos, tally: Tally
+    ) -> None:
+        self._name = name
+        self._loop = loop
+        self._random = random
+        self._faults = faults
+        self._chaos = chaos
+        self._tally = tally
+        self._down_until = 0.0
+
+    def heal(self) -> None:
+        """No call fails from now on; what is under way or late still arrives."""
+        self._faults = StoreFaults()
+        self._down_until = 0.0
+
+    async def read(self, serve: Callable[[], T]) -> T:
+        refused = self._random.random() < self._faults.refused
+        return await self._send("", serve, Fate.REFUSED if refused else Fate.SERVED, None)
+
+    async def write(self, step: str, serve: Callable[[], T]) -> T:
+        caller = PROCESS.get()
+        strike = self._chaos.draw(caller, step)
+        if caller is not None and strike is not None and strike.moment is Moment.BEFORE:
+            self._chaos.strike(caller, step, strike)
+            # Nothing of a dead process runs after this await, and a frozen one is held by it.
+            await self._loop.sleep(0)
+            strike = None
+        return await self._send(step, serve, self._draw_fate(), strike)
+
+    async def _send(self, step: str, serve: Callable[[], T], fate: Fate, strike: Strike | None) -> T:
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        request = Request(step, serve, fate, PROCESS.get(), strike, answer)
+        self._loop.call_later(self._latency(), self._arrive, request, context=self._loop.outside)
+        value, error = await answer
+        if error is not None:
+            raise error
+        result: T = value
+        return result
+
+    def _draw_fate(self) -> Fate:
+        faults, drawn = self._faults, self._random.random()
+        for fate, chance in (
+            (Fate.REFUSED, faults.refused),
+            (Fate.LOST_REQUEST, faults.lost_request),
+            (Fate.LOST_ANSWER, faults.lost_answer),
+            (Fate.LATE, faults.late),
+            (Fate.OWN_CONFLICT, faults.own_conflict),
+        ):
+            if drawn < chance:
+                return fate
+            drawn -= chance
+        return Fate.SERVED
+
+    def _arrive(self, request: Request) -> None:
+        fate = request.fate
+        if self._is_down() and fate is not Fate.LATE:
+            fate = Fate.REFUSED if not request.step or self._random.random() < 0.5 else Fate.LOST_REQUEST
+        if fate is not Fate.SERVED:
+            self._tally.faults[f"{self._name}: {fate.value}"] += 1
+        match fate:
+            case Fate.SERVED:
+                self._reply(request, self._apply(request), self._latency())
+            case Fate.REFUSED:
+                self._reply(request, Answer(None, StoreUnavailable(f"{self._name} store: refused")), self._latency())
+            case Fate.LOST_REQUEST:
+                self._reply(request, self._unknown(), TIMEOUT_S)
+            case Fate.LOST_ANSWER:
+                self._apply(request)
+                self._reply(request, self._unknown(), TIMEOUT_S)
+            case Fate.LATE:
+                self._reply(request, self._unknown(), TIMEOUT_S * self._random.random())
+                delay = TIMEOUT_S + LATE_S * self._random.random() ** 3
+                self._loop.call_later(delay, self._apply, request._replace(strike=None), context=self._loop.outside)
+            case Fate.OWN_CONFLICT:
+                answer = self._apply(request)
+                error = answer.error or Conflict("own first attempt")
+                self._reply(request, Answer(None, error), self._latency())
+
+    def _apply(self, request: Request) -> Answer:
+        try:
+            answer = Answer(request.serve(), None)
+        except CatenaError as error:
+            answer = Answer(None, error)
+        if request.strike is not None and request.caller is not None:
+            self._chaos.strike(request.caller, request.step, request.strike)
+        return answer
+
+    def _reply(self, request: Request, answer: Answer, delay: float) -> None:
+        self._loop.call_later(delay, _deliver, request.answer, answer, context=self._loop.outside)
+
+    def _unknown(self) -> Answer:
+        return Answer(None, OutcomeUnknown(f"{self._name} store: no answer"))
+
+    def _latency(self) -> float:
+        slow = self._random.random() < self._faults.slow
+        return self._random.random() * (SLOW_S if slow else LATENCY_S)
+
+    def _is_down(self) -> bool:
+        if self._loop.time() >= self._down_until and self._random.random() < self._faults.outage:
+            self._tally.faults[f"{self._name}: outage"] += 1
+            self._down_until = self._loop.time() + OUTAGE_S * self._random.random()
+        return self._loop.time() < self._down_until
+
+
+def _deliver(future: asyncio.Future[Answer], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+class FaultyWatch:
+    """Loses wake-ups, delays them, and wakes for nothing: all that a hint may do."""
+
+    def __init__(self, inner: Watch, loop: SimLoop, random: Chance, faults: WatchFaults, tally: Tally) -> None:
+        self._inner = inner
+        self._loop = loop
+        self._random = random
+        self._faults = faults
+        self._tally = tally
+
+    async def changed(self) -> None:
+        if self._random.random() < self._faults.spurious:
+            self._tally.faults["watch: spurious"] += 1
+            await self._loop.sleep(self._random.random())
+            return
+        while True:
+            await self._inner.changed()
+            if self._random.random() >= self._faults.lost:
+                break
+            self._tally.faults["watch: lost"] += 1
+        stale = self._random.random() < self._faults.stale
+        if stale:
+            self._tally.faults["watch: stale"] += 1
+        await self._loop.sleep(self._random.random() * (SLOW_S if stale else LATENCY_S))
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class ObservedMeta(MemoryMeta):
+    """The one store behind all wires; tells an observer of every change, in the order in which they take effect."""
+
+    observer: Callable[[str, bytes | None, bytes | None], None]
+
+    def _write(self, key: str, value: bytes, session: str | None) -> Version:
+        old = self._find(key)
+        version = super()._write(key, value, session)
+        self.observer(key, old and old.value, value)
+        return version
+
+    def _remove(self, key: str) -> None:
+        old = self._find(key)
+        super()._remove(key)
+        self.observer(key, old and old.value, None)
+
+
+class FaultyMeta:
+    """One process's way to the meta store that all share."""
+
+    def __init__(
+        self, inner: MemoryMeta, wire: Wire, loop: SimLoop, random: Chance, watches: WatchFaults, tally: Tally
+    ) -> None:
+        self._inner = inner
+        self._wire = wire
+        self._loop = loop
+        self._random = random
+        self._watches = watches
+        self._tally = tally
+
+    @property
+    def can_transact(self) -> bool:
+        return self._inner.can_transact
+
+    async def get(self, key: str) -> Record | None:
+        return await self._wire.read(lambda: at_once(self._inner.get(key)))
+
+    async def put(
+        self, key: str, value: bytes, expect: Version | Expect = ANY, ephemeral: Session | None = None
+    ) -> Version:
+        step = steps.name_put(key, value, self._value(key))
+        return await self._wire.write(step, lambda: at_once(self._inner.put(key, value, expect, ephemeral)))
+
+    async def delete(self, key: str, expect: Version | Expect = ANY) -> None:
+        step = f"{steps.kind_of(key)}:delete"
+        await self._wire.write(step, lambda: at_once(self._inner.delete(key, expect)))
+
+    async def ceiling(self, key: str, end: str) -> Record | None:
+        return await self._wire.read(lambda: at_once(self._inner.ceiling(key, end)))
+
+    async def scan(self, start: str, end: str, limit: int = SCAN_LIMIT) -> list[Record]:
+        return await self._wire.read(lambda: at_once(self._inner.scan(start, end, limit)))
+
+    async def delete_range(self, start: str, end: str) -> None:
+        step = f"{steps.kind_of(start)}:delete range"
+        await self._wire.write(step, lambda: at_once(self._inner.delete_range(start, end)))
+
+    async def transact(self, groups: Sequence[Group]) -> list[GroupResult]:
+        step = steps.name_transact(groups, self._value)
+        return await self._wire.write(step, lambda: at_once(self._inner.transact(groups)))
+
+    def watch(self, prefix: str) -> FaultyWatch:
+        return FaultyWatch(self._inner.watch(prefix), self._loop, self._random, self._watches, self._tally)
+
+    async def session(self, ttl_ms: int) -> Session:
+        return await self._inner.session(ttl_ms)
+
+    async def close(self) -> None:
+        """The store outlives each process."""
+
+    def _value(self, key: str) -> bytes | None:
+        record = at_once(self._inner.get(key))
+        return None if record is None else record.value
+
+
+class FaultyObjects:
+    """One process's way to the object store that all share."""
+
+    def __init__(self, inner: MemoryObjects, wire: Wire) -> None:
+        self._inner = inner
+        self._wire = wire
+
+    async def put(self, key: str, data: Buffers, expect: Expect | ETag = ANY) -> ETag:
+        # A real client has sent these bytes, or made its own copy, before anyone can change them.
+        sent = [bytes(part) for part in data]
+        step = "blob:put" if expect is ABSENT else "object:put"
+        return await self._wire.write(step, lambda: at_once(self._inner.put(key, sent, expect)))
+
+    async def get(self, key: str) -> Blob:
+        return await self._wire.read(lambda: at_once(self._inner.get(key)))
+
+    async def get_ranges(self, key: str, ranges: Sequence[Range]) -> list[Buffer]:
+        return await self._wire.read(lambda: at_once(self._inner.get_ranges(key, ranges)))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return await self._wire.read(lambda: at_once(self._inner.head(key)))
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        for info in await self._wire.read(lambda: at_once(_listed(self._inner, prefix, after))):
+            yield info
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        await self._wire.write("blob:delete", lambda: at_once(self._inner.delete(keys)))
+
+    async def close(self) -> None:
+        """The store outlives each process."""
+
+
+async def _listed(objects: MemoryObjects, prefix: str, after: str) -> list[ObjectInfo]:
+    return [info async for info in objects.list(prefix, after)]

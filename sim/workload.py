@@ -1,0 +1,256 @@
+"""Who does what: clients on shared partitions, each with a bounded number of calls, then healing and a last look.
+
+A topic that is never deleted carries most of the load. A second one, where the scenario has a deleter, is deleted and
+created again under the feet of writers that still hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from catena.errors import OutOfOrderSequence, ProducerFenced, TopicExists, UnknownTopic
+from catena.loglets.base import Entry
+from catena.node import Node
+from sim.checker import Violation
+from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
+from sim.cluster import Machine, World
+from sim.history import Append, Delete, LogId, Outcome, Stamp
+from sim.stores import LATE_S, TIMEOUT_S
+
+MAIN, DOOMED = "main", "doomed"
+KINDS = ("diskless", "memory")
+GIVE_UP_S = 120.0
+"""How long an idempotent writer retries one batch before it takes a new epoch."""
+HEALED_S = 120.0
+"""After healing, whatever is asked is answered within this time."""
+WINDOW = 3
+"""Batches that an idempotent writer has under way at once."""
+
+
+async def run(world: World) -> None:
+    await world.start()
+    host = Client(world, "host")
+    await create_topic(host, MAIN, world.scenario.partitions)
+    if world.scenario.deleters:
+        await create_topic(host, DOOMED, 1)
+    await in_parallel(world, _clients(world))
+    await heal(world)
+    await look_at_everything(world)
+    for machine in world.machines:
+        await machine.stop()
+
+
+async def in_parallel(world: World, work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    tasks = [world.loop.create_task(each) for each in work]
+    for task in tasks:
+        await task
+
+
+def _clients(world: World) -> list[Coroutine[Any, Any, None]]:
+    scenario = world.scenario
+    clients = [write(Client(world, f"w{n}")) for n in range(scenario.plain_writers)]
+    clients += [write_idempotently(Client(world, f"p{n}"), 1000 + n) for n in range(scenario.idempotent_writers)]
+    clients += [follow(Client(world, f"r{n}")) for n in range(scenario.readers)]
+    clients += [look_around(Client(world, "q"))]
+    clients += [fence(Client(world, f"f{n}")) for n in range(scenario.fencers)]
+    clients += [reconfigure(Client(world, f"c{n}")) for n in range(scenario.reconfigurers)]
+    clients += [trim(Client(world, f"t{n}")) for n in range(scenario.trimmers)]
+    clients += [delete(Client(world, f"d{n}")) for n in range(scenario.deleters)]
+    return clients
+
+
+async def create_topic(client: Client, topic: str, partitions: int) -> None:
+    """Create it through whichever node can, and make its logs known to all clients."""
+
+    async def create(node: Node) -> str:
+        try:
+            await node.topics.create(topic, partitions=partitions)
+        except TopicExists:
+            pass
+        return (await node.log(topic, 0)).tp.topic_id
+
+    while True:
+        try:
+            topic_id = await client.some_machine().call(create)
+        except (*NOT_DONE, *NOT_KNOWN):
+            await client.think(0.2)
+            continue
+        client.world.logs[topic] = [LogId(topic, topic_id, partition) for partition in range(partitions)]
+        return
+
+
+def some_log(client: Client) -> LogId:
+    return client.random.choice([log for logs in client.world.logs.values() for log in logs])
+
+
+async def write(client: Client) -> None:
+    for _ in range(client.world.scenario.batches_per_writer):
+        call, entry = client.new_append(some_log(client))
+        error = await client.append(call, entry, client.some_machine())
+        settle(client, call, [] if error is None else [error])
+        await client.think()
+
+
+async def write_idempotently(client: Client, producer_id: int) -> None:
+    """The first batch of an epoch alone, since it makes the producer known, then a few at a time."""
+    log, epoch, sequence = client.random.choice(client.world.logs[MAIN]), 0, 0
+    left = client.world.scenario.batches_per_writer
+    while left > 0:
+        window = []
+        for _ in range(1 if sequence == 0 else min(left, client.random.randint(1, WINDOW))):
+            call, entry = client.new_append(log, Stamp(producer_id, epoch, sequence))
+            sequence += call.count
+            window.append((call, entry))
+        left -= len(window)
+        alone = len(window) == 1
+        await in_parallel(client.world, [_send_until_acked(client, call, entry, alone) for call, entry in window])
+        if any(call.outcome is not Outcome.OK for call, _ in window):
+            epoch, sequence = epoch + 1, 0
+        await client.think()
+
+
+async def _send_until_acked(client: Client, call: Append, entry: Entry, alone: bool) -> None:
+    """Whoever has only one batch under way can't be out of order; one of several may come in before its turn."""
+    deadline = client.world.loop.time() + GIVE_UP_S
+    errors: list[Exception] = []
+    while client.world.loop.time() < deadline:
+        error = await client.append(call, entry, client.some_machine())
+        if error is None:
+            return
+        errors.append(error)
+        if isinstance(error, ProducerFenced) or (isinstance(error, OutOfOrderSequence) and alone):
+            client.world.violations.append(Violation("exactly once", f"{call.log} batch {call.batch}: {error}"))
+            break
+        await client.think(0.5)
+    settle(client, call, errors)
+
+
+async def follow(client: Client) -> None:
+    """From the start to the tail and on, now and then by way of another node."""
+    log, position, machine = some_log(client), 0, client.some_machine()
+    for _ in range(3 * client.world.scenario.batches_per_writer):
+        read = await client.read(log, position, machine, client.random.choice((1, 200, 100_000)))
+        if read.seen:
+            position = read.seen[-1].end
+        elif read.out_of_range is not None:
+            position = read.out_of_range[0]
+        elif read.outcome is Outcome.OK and client.random.random() < 0.7:
+            await client.wait_for_tail(log, position, machine, client.random.choice((0.05, 1.0, 5.0)))
+        if client.random.random() < 0.1:
+            machine = client.some_machine()
+        await client.think()
+
+
+async def look_around(client: Client) -> None:
+    """Tails, starts, reads at random and by time."""
+    for _ in range(2 * client.world.scenario.batches_per_writer):
+        log, machine = some_log(client), client.some_machine()
+        what = client.random.randrange(4)
+        if what == 0:
+            await client.start(log, machine)
+        elif what == 1:
+            await client.find_time(log, client.random.randint(0, client.now_ms() + 100), machine)
+        else:
+            tail = await client.tail(log, machine)
+            if tail.outcome is Outcome.OK and what == 3:
+                await client.read(log, client.random.randint(0, tail.tail), machine, 1000)
+        await client.think()
+
+
+async def fence(client: Client) -> None:
+    for _ in range(client.random.randint(1, 2)):
+        await client.think(0.3)
+        log = client.random.choice(client.world.logs[MAIN])
+        await client.seal(log, client.some_machine())
+        await client.think(0.1)
+        reopened = False
+        while not reopened:
+            call = await client.reconfigure(log, client.random.choice(KINDS), client.some_machine())
+            reopened = call.outcome is Outcome.OK
+            await client.think(0.5)
+
+
+async def reconfigure(client: Client) -> None:
+    for _ in range(client.random.randint(1, 3)):
+        await client.think(0.3)
+        log = client.random.choice(client.world.logs[MAIN])
+        await client.reconfigure(log, client.random.choice(KINDS), client.some_machine())
+
+
+async def trim(client: Client) -> None:
+    for _ in range(client.random.randint(1, 2)):
+        await client.think(0.5)
+        log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
+        tail = await client.tail(log, machine)
+        if tail.outcome is Outcome.OK and tail.tail:
+            await client.trim(log, client.random.randint(0, tail.tail), client.some_machine())
+
+
+async def delete(client: Client) -> None:
+    await client.think(0.5)
+    log = client.world.logs[DOOMED][0]
+    call = Delete(log, client.name, 0)
+    client.history.invoke(call, "delete")
+    while True:
+        try:
+            await client.some_machine().call(lambda node: node.topics.delete(DOOMED))
+        except UnknownTopic:
+            break
+        except (*NOT_DONE, *NOT_KNOWN):
+            await client.think(0.5)
+            continue
+        break
+    client.history.ok(call, "deleted")
+    await client.think(0.2)
+    await create_topic(client, DOOMED, 1)
+
+
+async def heal(world: World) -> None:
+    """End all faults, wait for what is still on its way, and start half of the processes anew."""
+    world.heal()
+    await world.loop.sleep(TIMEOUT_S + LATE_S + HEALED_S)
+    for machine in world.machines:
+        if world.random.random() < 0.5:
+            await machine.kill()
+        await machine.wait_until_up()
+
+
+async def look_at_everything(world: World) -> None:
+    """Liveness: every node takes an append to each log and reads each from its start to its tail."""
+    host = Client(world, "host")
+    began = world.loop.time()
+    for logs in world.logs.values():
+        for log in logs:
+            for machine in world.machines:
+                await _append_surely(host, log, machine)
+            for machine in world.machines:
+                await _read_to_the_tail(Client(world, f"last {machine.name}"), log, machine)
+    if world.loop.time() - began > HEALED_S:
+        world.violations.append(Violation("liveness", f"a last look took {world.loop.time() - began:.0f} s"))
+
+
+async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
+    """A log that somebody left sealed is opened first."""
+    for _ in range(3):
+        call, entry = client.new_append(log)
+        error = await client.append(call, entry, machine)
+        settle(client, call, [] if error is None else [error])
+        if error is None:
+            return
+        await client.reconfigure(log, "diskless", machine)
+    client.world.violations.append(Violation("liveness", f"{log}: {machine.name} takes no append after healing"))
+
+
+async def _read_to_the_tail(client: Client, log: LogId, machine: Machine) -> None:
+    start, tail = await client.start(log, machine), await client.tail(log, machine)
+    position = start.start
+    while start.outcome is Outcome.OK and position < tail.tail:
+        read = await client.read(log, position, machine, 300, final=True)
+        if not read.seen:
+            break
+        position = read.seen[-1].end
+    if Outcome.OK not in (start.outcome, tail.outcome) or position < tail.tail:
+        client.world.violations.append(
+            Violation("liveness", f"{log}: {machine.name} reads up to {position} of {tail.tail} after healing")
+        )

@@ -1,0 +1,78 @@
+"""Settings: what they are called, what they default to, and where they come from.
+
+Later wins: defaults, a TOML file (`--config FILE` or CATENA_CONFIG), the environment (CATENA_META, and
+CATENA_DISKLESS__WRITER__BATCH_MAX_BYTES for a nested one), options on the command line. An unknown or impossible
+setting is an error that names it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from catena.errors import ConfigError
+from catena.loglets.diskless.loglet import DisklessSettings
+
+ENV_PREFIX = "CATENA_"
+NOT_SETTINGS = ("CATENA_CONFIG", "CATENA_REQUIRE")
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    data: str = "data"
+    """Folder of the embedded default."""
+    meta: str = ""
+    """`sqlite:PATH`, `postgres://...`, `objects:` (in the object store) or `memory:`; empty: SQLite in `data`."""
+    objects: str = ""
+    """`folder:PATH`, `s3://BUCKET/PREFIX?endpoint=URL&region=R` or `memory:`; empty: a folder in `data`."""
+    diskless: DisklessSettings = DisklessSettings()
+
+    @property
+    def meta_url(self) -> str:
+        return self.meta or f"sqlite:{Path(self.data) / 'meta.db'}"
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects or f"folder:{Path(self.data) / 'objects'}"
+
+
+def load(file: str | None = None, environment: Mapping[str, str] | None = None, **options: str | None) -> Settings:
+    environment = environment or {}
+    values: dict[str, Any] = {}
+    file = file or environment.get("CATENA_CONFIG")
+    if file:
+        _merge(values, _read(file))
+    for name, value in environment.items():
+        if name.startswith(ENV_PREFIX) and name not in NOT_SETTINGS:
+            _put(values, name.removeprefix(ENV_PREFIX).lower().split("__"), value)
+    _merge(values, {name: value for name, value in options.items() if value is not None})
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"settings: {error}") from None
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(file).read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"settings file {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {file}: {error}") from None
+
+
+def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), dict):
+            _merge(into[name], value)
+        else:
+            into[name] = value
+
+
+def _put(into: dict[str, Any], path: list[str], value: str) -> None:
+    for name in path[:-1]:
+        into = into.setdefault(name, {})
+    into[path[-1]] = value

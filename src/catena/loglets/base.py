@@ -1,0 +1,102 @@
+"""The loglet: one store's way to hold a range of one partition's log. A link of the chain owns one.
+
+                 base                          tail
+                  |                             |
+     offsets:     5   6   7   8   9  10  11  12 . . .
+                  [ entry  ][ entry    ][ entry ]
+                  ^ readable, the same for all ^ ^ the next append
+
+Contract (the suite in `catena.testing.contracts.loglet` runs it against every kind):
+
+- Offsets are contiguous from `base`; an append of n records takes n of them, in one piece.
+- An append that returned is durable, and every reader that starts later sees it, with these bytes, at this offset.
+- An append that raised RetryLater, Sealed or Rejected is not in the log. One that raised OutcomeUnknown may be.
+- `seal` returns (T, producers). After the first seal returned no append is ever acked at or above T; all seals return
+  the same T. `seal`, `trim` and `tail` are idempotent, and any process may call them at any time.
+- `tail` is linearizable: it is above every append acked before it was called. It works on a sealed loglet.
+- A loglet may hold entries at or above its link's end in the chain (a zombie's); only the chain bounds a link, so
+  whoever reads passes no offset outside of the link.
+- Entries that carry a producer stamp are deduplicated by Kafka's rules, also against what earlier links saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from catena.formats.record_batch import BatchHeader
+from catena.loglets.producers import ProducerState
+from catena.types import Buffer, Epoch, Offset, TopicPartition
+
+
+class Entry(NamedTuple):
+    """One RecordBatch on its way into a log. The header was parsed and checked by whoever made the entry."""
+
+    header: BatchHeader
+    data: Buffer
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """One RecordBatch on its way out. The base offset that counts is `offset`; the one inside `data` is not patched."""
+
+    offset: Offset
+    count: int
+    data: memoryview
+
+    @property
+    def end(self) -> Offset:
+        return self.offset + self.count
+
+
+class Tail(NamedTuple):
+    """Where a loglet ended at some moment of the call; `sealed`: and it takes no appends any more."""
+
+    offset: Offset
+    sealed: bool
+
+
+class SealResult(NamedTuple):
+    tail: Offset
+    producers: Mapping[int, ProducerState]
+
+
+class LinkSpec(NamedTuple):
+    """What a loglet is opened with; all of it comes from the chain."""
+
+    partition: TopicPartition
+    epoch: Epoch
+    base: Offset
+    params: Mapping[str, Any]
+    handoff: Callable[[], Awaitable[Mapping[int, ProducerState]]]
+    """Producer state at `base`, read once it is needed."""
+    boundary: Callable[[], Awaitable[Offset]]
+    """Linearizable read of the offset below which the chain looks elsewhere."""
+
+
+class Loglet(Protocol):
+    async def append(self, entry: Entry) -> Offset:
+        """Append one batch; return the offset of its first record."""
+
+    async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
+        """Batches from the one that holds `offset` on, at least one if there is one, then up to `max_bytes`.
+
+        Empty at the tail and beyond it. Raises StaleView if the loglet no longer holds `offset`, and Sealed, which is
+        one, at the tail of a sealed loglet: the chain knows what follows.
+        """
+
+    async def tail(self) -> Tail: ...
+
+    async def wait_for_tail(self, beyond: Offset) -> None:
+        """Return once the tail may be greater than `beyond`, or the loglet may be sealed."""
+
+    async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
+        """Offset of the first batch at or after `start` that has a record at or after this time."""
+
+    async def seal(self) -> SealResult: ...
+
+    async def trim(self, offset: Offset) -> None:
+        """Give up what is below `offset`; the chain already says that nobody reads there."""
+
+    async def close(self) -> None: ...

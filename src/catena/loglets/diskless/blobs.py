@@ -1,0 +1,204 @@
+"""Read runs out of blobs: each is downloaded once, checked, cut into batches and kept in a bounded cache.
+
+What is asked for in one turn of the loop is gathered by blob, and ranges that lie close together become one get; so a
+request that reads many partitions downloads each blob they share once. Old data has a lane of its own, with its own
+slots and its own share of the cache: a backfill can't push the tail out or make it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from catena.errors import CatenaError, Corrupt, InvalidBatch, StoreUnavailable
+from catena.formats.bytes_batch import as_record_batch
+from catena.formats.record_batch import check_crc, split_batches
+from catena.formats.wal_blob import BYTES_BATCH_V1, KAFKA_BATCH_V2
+from catena.loglets.base import Batch
+from catena.loglets.diskless.records import IndexEntry
+from catena.objects.base import ObjectStore, Range
+from catena.runtime import Clock, Tasks
+from catena.types import Buffer
+
+COALESCE_GAP_BYTES = 128 << 10
+"""Bytes between two ranges that are rather read than asked for in a second get."""
+COALESCE_MAX_BYTES = 16 << 20
+OLD_AFTER_MS = 60_000
+HOT_SLOTS = 16
+COLD_SLOTS = 4
+COLD_SHARE = 4
+"""One of so many parts of the cache is for old data."""
+
+
+class _RunKey(NamedTuple):
+    data_key: str
+    byte_offset: int
+
+
+class _Lane:
+    """Slots for downloads, and a least-recently-used cache of runs."""
+
+    def __init__(self, slots: int, max_bytes: int) -> None:
+        self.slots = asyncio.Semaphore(slots)
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._runs: OrderedDict[_RunKey, list[Batch]] = OrderedDict()
+
+    def get(self, key: _RunKey) -> list[Batch] | None:
+        run = self._runs.get(key)
+        if run is not None:
+            self._runs.move_to_end(key)
+        return run
+
+    def keep(self, key: _RunKey, run: list[Batch]) -> None:
+        self._runs[key] = run
+        self._bytes += _size(run)
+        while self._bytes > self._max_bytes and len(self._runs) > 1:
+            self._bytes -= _size(self._runs.popitem(last=False)[1])
+
+
+class _Want(NamedTuple):
+    entry: IndexEntry
+    lane: _Lane
+    run: asyncio.Future[list[Batch]]
+
+
+class BlobReader:
+    def __init__(self, objects: ObjectStore, clock: Clock, tasks: Tasks, cache_bytes: int) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._tasks = tasks
+        self._hot = _Lane(HOT_SLOTS, cache_bytes - cache_bytes // COLD_SHARE)
+        self._cold = _Lane(COLD_SLOTS, cache_bytes // COLD_SHARE)
+        self._wanted: dict[str, list[_Want]] = {}
+        self._coming: dict[_RunKey, asyncio.Future[list[Batch]]] = {}
+        self.hits = 0
+        self.misses = 0
+
+    async def read_run(self, entry: IndexEntry) -> list[Batch]:
+        """The batches of this run, with the offsets that the index gives them."""
+        key = _RunKey(entry.data_key, entry.byte_offset)
+        lane = self._cold if self._clock.now_ms() - entry.created_at_ms > OLD_AFTER_MS else self._hot
+        if (run := self._hot.get(key) or self._cold.get(key)) is not None:
+            self.hits += 1
+            return run
+        coming = self._coming.get(key)
+        if coming is None:
+            self.misses += 1
+            coming = self._want(key, _Want(entry, lane, asyncio.get_running_loop().create_future()))
+        # Shielded: another reader may wait for the same download.
+        return await asyncio.shield(coming)
+
+    def _want(self, key: _RunKey, want: _Want) -> asyncio.Future[list[Batch]]:
+        if self._tasks.closed:
+            raise StoreUnavailable("the node is shutting down")
+        self._coming[key] = want.run
+        want.run.add_done_callback(lambda _: self._coming.pop(key, None))
+        if want.entry.data_key not in self._wanted:
+            self._wanted[want.entry.data_key] = []
+            asyncio.get_running_loop().call_soon(self._fetch_wanted, want.entry.data_key)
+        self._wanted[want.entry.data_key].append(want)
+        return want.run
+
+    def _fetch_wanted(self, data_key: str) -> None:
+        wants = self._wanted.pop(data_key)
+        if self._tasks.closed:
+            _fail(wants, StoreUnavailable("the node is shutting down"))
+        else:
+            self._tasks.spawn("read blob", self._fetch(data_key, wants))
+
+    async def _fetch(self, data_key: str, wants: list[_Want]) -> None:
+        try:
+            async with wants[0].lane.slots:
+                bodies = await self._get(data_key, wants)
+            for want, body in zip(wants, bodies, strict=True):
+                _deliver(want, body)
+        except CatenaError as error:
+            _fail(wants, error)
+        except BaseException:
+            _fail(wants, StoreUnavailable(f"reading {data_key} was interrupted"))
+            raise
+
+    async def _get(self, data_key: str, wants: Sequence[_Want]) -> list[Buffer]:
+        """The body of each want, in few gets."""
+        key = object_key(data_key)
+        if any(want.entry.byte_length is None for want in wants):
+            whole = memoryview((await self._objects.get(key)).data)
+            return [_cut(whole, want.entry) for want in wants]
+        ranges = [Range(want.entry.byte_offset, want.entry.byte_length or 0) for want in wants]
+        merged = coalesce(ranges)
+        parts = [memoryview(part) for part in await self._objects.get_ranges(key, merged)]
+        bodies: list[Buffer] = []
+        for start, length in ranges:
+            at = next(i for i, range_ in enumerate(merged) if range_.start <= start < range_.start + range_.length)
+            bodies.append(parts[at][start - merged[at].start :][:length])
+        return bodies
+
+
+def coalesce(ranges: Sequence[Range]) -> list[Range]:
+    """Ranges that cover these, fewer where they lie close together."""
+    merged: list[Range] = []
+    for start, length in sorted(ranges):
+        if merged:
+            last = merged[-1]
+            end = max(last.start + last.length, start + length)
+            if start - (last.start + last.length) <= COALESCE_GAP_BYTES and end - last.start <= COALESCE_MAX_BYTES:
+                merged[-1] = Range(last.start, end - last.start)
+                continue
+        merged.append(Range(start, length))
+    return merged
+
+
+def object_key(data_key: str) -> str:
+    """The key in our store; older data names objects by full address, `s3://bucket/key`."""
+    scheme, separator, rest = data_key.partition("://")
+    return rest.partition("/")[2] if separator and scheme == "s3" else data_key
+
+
+def _cut(whole: memoryview, entry: IndexEntry) -> memoryview:
+    return whole[entry.byte_offset :] if entry.byte_length is None else whole[entry.byte_offset :][: entry.byte_length]
+
+
+def _deliver(want: _Want, body: Buffer) -> None:
+    try:
+        run = decode_run(want.entry, body)
+    except Corrupt as error:
+        if not want.run.done():
+            want.run.set_exception(error)
+        return
+    want.lane.keep(_RunKey(want.entry.data_key, want.entry.byte_offset), run)
+    if not want.run.done():
+        want.run.set_result(run)
+
+
+def _fail(wants: Sequence[_Want], error: CatenaError) -> None:
+    for want in wants:
+        if not want.run.done():
+            want.run.set_exception(error)
+
+
+def decode_run(entry: IndexEntry, body: Buffer) -> list[Batch]:
+    """Cut a run into its batches and check each; this is where a store's bytes are last doubted."""
+    where = f"{entry.data_key}, bytes {entry.byte_offset} to {entry.byte_offset + len(body) - 1}"
+    if entry.encoding == BYTES_BATCH_V1:
+        body = as_record_batch(body, entry.created_at_ms)
+    elif entry.encoding != KAFKA_BATCH_V2:
+        raise Corrupt(f"{where}: encoding {entry.encoding!r} is unknown")
+    batches: list[Batch] = []
+    offset = entry.start_offset
+    try:
+        for header, data in split_batches(body):
+            check_crc(data, header)
+            batches.append(Batch(offset, header.count, data))
+            offset += header.count
+    except InvalidBatch as error:
+        raise Corrupt(f"{where}, offset {offset}: {error}") from error
+    if offset != entry.end_offset + 1:
+        raise Corrupt(f"{where}: {offset - entry.start_offset} offsets, and the index says {entry.msg_count}")
+    return batches
+
+
+def _size(run: list[Batch]) -> int:
+    return sum(len(batch.data) for batch in run)

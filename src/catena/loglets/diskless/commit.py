@@ -1,0 +1,185 @@
+"""Commit uploaded runs: line them up by partition, plan, compare-and-set, answer the appenders.
+
+A partition is in one commit at a time, and takes along all runs that stand uploaded at the head of its line, so offsets
+follow the order in which entries came in, and commits of a busy partition grow instead of queueing up. The commit
+itself is done in one of two ways, `commit_by_group` or `commit_by_pending`, by what the meta store can do.
+
+What an appender is told: an offset only after the compare-and-set is known to have happened; OutcomeUnknown if it can't
+be told within the deadline; any other error only if it surely did not happen and can't happen any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from catena.errors import CatenaError, Contended, OutcomeUnknown, StoreUnavailable
+from catena.loglets.base import LinkSpec
+from catena.loglets.diskless.partition import KnownProducer, Partition, Run
+from catena.loglets.diskless.plan import Plan
+from catena.loglets.diskless.tail_cache import TailCache
+from catena.runtime import Clock, Entropy, Tasks
+
+MAX_CALLS = 4
+MAX_PARTITIONS_PER_CALL = 1000
+
+
+class Work:
+    """One partition's part in a commit. Ends exactly once, by `finish` or by `fail`."""
+
+    __slots__ = (
+        "_ended",
+        "_tail_cache",
+        "deadline",
+        "done",
+        "known",
+        "link",
+        "partition",
+        "plan",
+        "runs",
+        "trouble",
+        "unknown",
+    )
+
+    def __init__(
+        self, partition: Partition, runs: Sequence[Run], tail_cache: TailCache, ended: Callable[[Work], None]
+    ) -> None:
+        self.partition = partition
+        self.runs = runs
+        self.link: LinkSpec = runs[0].link
+        self.deadline = min(run.deadline for run in runs)
+        self.plan: Plan | None = None
+        self.unknown = False
+        """Whether `plan` was sent and may have been applied, or may still be."""
+        self.known: dict[int, KnownProducer] = {}
+        """The producers that `plan` was made with."""
+        self.trouble: CatenaError | None = None
+        """Why the last attempt did not succeed."""
+        self.done = False
+        self._tail_cache = tail_cache
+        self._ended = ended
+
+    @property
+    def producer_ids(self) -> list[int]:
+        """In order of appearance, each once."""
+        seen = {
+            entry.header.producer_id: None for run in self.runs for entry in run.entries if entry.header.has_producer
+        }
+        return list(seen)
+
+    def ack(self) -> None:
+        """The plan has come true: tell each appender what it has for them."""
+        assert self.plan is not None
+        for offset, entry in self.plan.placed:
+            self._tail_cache.add(self.partition.tp, offset, entry)
+        if self.plan.placed:
+            self.partition.see_tail(self.plan.control.next)
+        for run, answers in zip(self.runs, self.plan.answers, strict=True):
+            for waiter, answer in zip(run.waiters, answers, strict=True):
+                if waiter.done():
+                    continue
+                if isinstance(answer, int):
+                    waiter.set_result(answer)
+                else:
+                    waiter.set_exception(answer)
+
+    def fail(self, error: CatenaError) -> None:
+        if self.unknown and not isinstance(error, OutcomeUnknown):
+            unknown = OutcomeUnknown(f"{self.partition.tp}: it is not known whether the append took place: {error}")
+            unknown.__cause__ = error
+            error = unknown
+        for run in self.runs:
+            run.fail(error)
+        self.finish()
+
+    def finish(self) -> None:
+        assert not self.done
+        self.done = True
+        self._ended(self)
+
+
+class CommitWay(Protocol):
+    async def commit(self, works: Sequence[Work]) -> None:
+        """Finish every work, one way or the other."""
+
+
+class Backoff:
+    """When to try again, and when to give up. A lost race calls for a short pause, a store in trouble for a long one."""
+
+    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+        self._clock = clock
+        self._entropy = entropy
+
+    def expired(self, work: Work) -> bool:
+        """Fail the work if its deadline has passed; the blob that it could not commit is dropped."""
+        if self._clock.monotonic() < work.deadline:
+            return False
+        kind = StoreUnavailable if isinstance(work.trouble, StoreUnavailable | OutcomeUnknown) else Contended
+        work.fail(kind(f"{work.partition.tp}: not committed within the deadline: {work.trouble}"))
+        return True
+
+    async def pause(self, attempts: int, trouble: CatenaError | None) -> None:
+        first, longest = (0.0005, 0.02) if isinstance(trouble, Contended) else (0.01, 0.5)
+        await self._clock.sleep(min(first * 2 ** min(attempts, 16), longest) * (0.5 + self._entropy.jitter()))
+
+
+class Committer:
+    def __init__(self, way: CommitWay, tail_cache: TailCache, tasks: Tasks) -> None:
+        self._way = way
+        self._tail_cache = tail_cache
+        self._tasks = tasks
+        self._ready: dict[Partition, None] = {}
+        self._calls = 0
+
+    def submit(self, partitions: Sequence[Partition]) -> None:
+        """The lines of these partitions have changed: runs were uploaded, or have failed and left."""
+        for partition in partitions:
+            self._line_up(partition)
+        self._pump()
+
+    def _line_up(self, partition: Partition) -> None:
+        if not partition.committing and partition.runs and partition.runs[0].uploaded:
+            self._ready[partition] = None
+
+    def _pump(self) -> None:
+        while self._ready and self._calls < MAX_CALLS:
+            works = []
+            for partition in list(self._ready)[:MAX_PARTITIONS_PER_CALL]:
+                del self._ready[partition]
+                partition.committing = True
+                works.append(Work(partition, _head_runs(partition), self._tail_cache, self._ended))
+            self._calls += 1
+            self._tasks.spawn("commit", self._call(works))
+
+    async def _call(self, works: Sequence[Work]) -> None:
+        try:
+            await self._way.commit(works)
+        finally:
+            self._calls -= 1
+            for work in works:
+                if not work.done:
+                    work.unknown = True
+                    work.fail(OutcomeUnknown(f"{work.partition.tp}: the commit was interrupted"))
+            if not self._tasks.closed:
+                self._pump()
+
+    def _ended(self, work: Work) -> None:
+        partition = work.partition
+        for run in work.runs:
+            assert partition.runs[0] is run
+            partition.runs.popleft()
+            run.release()
+        partition.committing = False
+        self._line_up(partition)
+        if not self._tasks.closed:
+            self._pump()
+
+
+def _head_runs(partition: Partition) -> list[Run]:
+    """The uploaded runs at the head of the line that came through the same link."""
+    runs: list[Run] = []
+    for run in partition.runs:
+        if not run.uploaded or run.link.epoch != partition.runs[0].link.epoch:
+            break
+        runs.append(run)
+    return runs

@@ -1,0 +1,100 @@
+"""The diskless loglet: a link whose bytes are in object storage and which has no leader: any node appends and reads.
+
+`Diskless` is what a node has once: writer, reader, caches. A `DisklessLoglet` is one link of one partition, and holds
+nothing but its spec.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
+from catena.loglets.diskless.blobs import BlobReader
+from catena.loglets.diskless.commit import Committer, CommitWay
+from catena.loglets.diskless.commit_by_group import CommitByGroup
+from catena.loglets.diskless.commit_by_pending import CommitByPending
+from catena.loglets.diskless.partition import Partition
+from catena.loglets.diskless.reader import Reader
+from catena.loglets.diskless.seal import seal
+from catena.loglets.diskless.tail_cache import TailCache
+from catena.loglets.diskless.writer import Writer, WriterSettings
+from catena.meta import keys
+from catena.meta.base import MetaStore
+from catena.objects.base import ObjectStore
+from catena.runtime import Clock, Entropy, Tasks
+from catena.types import Offset, TopicPartition
+
+
+class DisklessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    writer: WriterSettings = WriterSettings()
+    tail_cache_bytes: int = 64 << 20
+    blob_cache_bytes: int = 128 << 20
+
+
+class Diskless:
+    def __init__(
+        self,
+        meta: MetaStore,
+        objects: ObjectStore,
+        clock: Clock,
+        entropy: Entropy,
+        cluster_id: str,
+        settings: DisklessSettings,
+    ) -> None:
+        self.meta = meta
+        self.clock = clock
+        self._tasks = Tasks("diskless")
+        self._partitions: dict[TopicPartition, Partition] = {}
+        way: CommitWay = (CommitByGroup if meta.can_transact else CommitByPending)(meta, clock, entropy)
+        tail_cache = TailCache(settings.tail_cache_bytes)
+        committer = Committer(way, tail_cache, self._tasks)
+        self.writer = Writer(objects, committer, clock, entropy, self._tasks, cluster_id, settings.writer)
+        blobs = BlobReader(objects, clock, self._tasks, settings.blob_cache_bytes)
+        self.reader = Reader(meta, blobs, tail_cache, self._tasks)
+
+    def open(self, link: LinkSpec) -> DisklessLoglet:
+        partition = self._partitions.get(link.partition)
+        if partition is None:
+            partition = self._partitions[link.partition] = Partition(link.partition)
+        return DisklessLoglet(self, partition, link)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """The topic is gone; what is cached of it is of no use."""
+        self._partitions.pop(tp, None)
+
+    async def close(self) -> None:
+        """Answer what was taken, then stop."""
+        await self.writer.drain()
+        await self._tasks.close()
+
+
+class DisklessLoglet:
+    def __init__(self, node: Diskless, partition: Partition, link: LinkSpec) -> None:
+        self._node = node
+        self._partition = partition
+        self._link = link
+
+    async def append(self, entry: Entry) -> Offset:
+        return await self._node.writer.append(self._partition, self._link, entry)
+
+    async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
+        return await self._node.reader.read(self._partition, self._link, offset, max_bytes)
+
+    async def tail(self) -> Tail:
+        return await self._node.reader.tail(self._partition, self._link)
+
+    async def wait_for_tail(self, beyond: Offset) -> None:
+        await self._node.reader.wait_for_tail(self._partition, self._link, beyond)
+
+    async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
+        return await self._node.reader.find_time(self._partition, timestamp_ms, start)
+
+    async def seal(self) -> SealResult:
+        return await seal(self._node.meta, self._node.clock, self._link)
+
+    async def trim(self, offset: Offset) -> None:
+        tp = self._link.partition
+        await self._node.meta.delete_range(keys.index_prefix(tp), keys.index(tp, offset))
+
+    async def close(self) -> None:
+        pass

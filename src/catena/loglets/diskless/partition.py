@@ -1,0 +1,153 @@
+"""What one node knows of one partition: a cache of its control record and producers, and the line of runs to commit.
+
+Everything here is a view that may be old. It is safe to act on, because every commit is conditional on it and a refusal
+brings the current records along; it is not safe to answer from, so answers about the tail read the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from catena.errors import CatenaError
+from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.diskless.records import Control, decode_control, decode_producer
+from catena.loglets.producers import ProducerState
+from catena.meta.base import Record
+from catena.types import ABSENT, Epoch, Expect, Offset, TopicPartition, Version
+
+MAX_CACHED_PRODUCERS = 1000
+
+
+class Run:
+    """What one blob holds of one partition, written through one link."""
+
+    __slots__ = (
+        "_released",
+        "byte_offset",
+        "created_at_ms",
+        "data_key",
+        "deadline",
+        "entries",
+        "link",
+        "partition",
+        "size",
+        "uploaded",
+        "waiters",
+    )
+
+    def __init__(self, partition: Partition, link: LinkSpec, released: Callable[[int], None]) -> None:
+        self.partition = partition
+        self.link = link
+        self.size = 0
+        self._released = released
+        self.entries: list[Entry] = []
+        self.waiters: list[asyncio.Future[Offset]] = []
+        self.data_key = ""
+        self.byte_offset = 0
+        self.created_at_ms = 0
+        self.deadline = 0.0
+        self.uploaded = False
+
+    def add(self, entry: Entry, waiter: asyncio.Future[Offset]) -> None:
+        self.entries.append(entry)
+        self.waiters.append(waiter)
+        self.size += len(entry.data)
+
+    def release(self) -> None:
+        """Its entries are no longer held here, whatever became of them."""
+        self._released(self.size)
+
+    def fail(self, error: CatenaError) -> None:
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+
+class KnownProducer(NamedTuple):
+    state: ProducerState | None
+    expect: Version | Expect
+
+
+class Partition:
+    __slots__ = (
+        "_handoff",
+        "_handoff_epoch",
+        "committing",
+        "control",
+        "expect",
+        "materialized",
+        "producers",
+        "runs",
+        "tail",
+        "tail_waiters",
+        "tp",
+        "watch",
+    )
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.control: Control | None = None
+        self.expect: Version | Expect = ABSENT
+        """Nothing is known at first, and most partitions are new: a wrong guess costs one refusal, which tells."""
+        self.materialized = True
+        """Whether what `control.pending` stands for is known to be in the index."""
+        self.producers: dict[int, KnownProducer] = {}
+        self.runs: deque[Run] = deque()
+        self.committing = False
+        self.tail: Offset = -1
+        """The greatest `next` that was ever seen; -1: none."""
+        self.tail_waiters: list[asyncio.Future[None]] = []
+        self.watch: asyncio.Task[None] | None = None
+        self._handoff: Mapping[int, ProducerState] = {}
+        self._handoff_epoch: Epoch | None = None
+
+    def see(self, record: Record | None) -> None:
+        """Take over the control record as a refusal brought it. For the committer only: it plans from all of this."""
+        self.producers.clear()
+        if record is None:
+            self.control, self.expect, self.materialized = None, ABSENT, True
+            return
+        self.control, self.expect = decode_control(record.key, record.value), record.version
+        self.materialized = self.control.pending is None
+        self.see_tail(self.control.next)
+
+    def see_tail(self, tail: Offset) -> None:
+        if tail > self.tail:
+            self.tail = tail
+            self.wake()
+
+    def wake(self) -> None:
+        waiters, self.tail_waiters = self.tail_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def load_handoff(self, link: LinkSpec) -> Mapping[int, ProducerState]:
+        """Producer state at the base of the link; it never changes, so it is read once."""
+        if self._handoff_epoch != link.epoch:
+            self._handoff = await link.handoff()
+            self._handoff_epoch = link.epoch
+        return self._handoff
+
+    def learn_producer(self, link: LinkSpec, producer_id: int, record: Record | None) -> KnownProducer:
+        """Take over a producer's record as the store has it; one that an earlier link wrote counts as unwritten."""
+        assert self._handoff_epoch == link.epoch
+        state = self._handoff.get(producer_id)
+        if record is None:
+            return self.remember_producer(producer_id, state, ABSENT)
+        written = decode_producer(record.key, record.value)
+        if written.link_epoch == link.epoch:
+            state = written.state
+        return self.remember_producer(producer_id, state, record.version)
+
+    def remember_producer(
+        self, producer_id: int, state: ProducerState | None, expect: Version | Expect
+    ) -> KnownProducer:
+        self.producers.pop(producer_id, None)
+        known = self.producers[producer_id] = KnownProducer(state, expect)
+        if len(self.producers) > MAX_CACHED_PRODUCERS:
+            del self.producers[next(iter(self.producers))]
+        return known

@@ -1,0 +1,176 @@
+"""Find and read what is in a diskless link: tail cache, then index (or `pending` at the tail), then blobs.
+
+The index is keyed by the last offset of each run, so the run that holds an offset is the ceiling of that offset. An
+offset that the control record counts as committed is in the index or in `pending`; when it is in neither, it was moved
+elsewhere (tiered, trimmed) and the caller's view of the chain is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from catena.errors import CatenaError, Sealed, StaleView, StoreUnavailable
+from catena.formats.record_batch import parse_header
+from catena.loglets.base import Batch, LinkSpec, Tail
+from catena.loglets.diskless.blobs import BlobReader
+from catena.loglets.diskless.partition import Partition
+from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
+from catena.loglets.diskless.tail_cache import TailCache
+from catena.meta import keys
+from catena.meta.base import MetaStore
+from catena.runtime import Tasks
+from catena.types import Offset
+
+INDEX_PAGE = 64
+MAX_RUNS_PER_READ = 1000
+
+
+class Reader:
+    def __init__(self, meta: MetaStore, blobs: BlobReader, tail_cache: TailCache, tasks: Tasks) -> None:
+        self._meta = meta
+        self._blobs = blobs
+        self._tail_cache = tail_cache
+        self._tasks = tasks
+
+    async def read(self, partition: Partition, link: LinkSpec, offset: Offset, max_bytes: int) -> list[Batch]:
+        if batches := self._tail_cache.read(partition.tp, offset, max_bytes):
+            return batches
+        if offset >= partition.tail:
+            control = await self._control(partition)
+            if offset >= partition.tail:
+                tail = _tail(control, link)
+                if tail.sealed:
+                    raise Sealed(f"{partition.tp}: epoch {link.epoch} ends at {tail.offset}")
+                return []
+        entries = await self._find(partition, offset, max_bytes)
+        runs = await asyncio.gather(*(self._blobs.read_run(entry) for entry in entries))
+        return _select([batch for run in runs for batch in run], offset, max_bytes)
+
+    async def tail(self, partition: Partition, link: LinkSpec) -> Tail:
+        """Linearizable. Raises Sealed when a later link has been opened: then the chain knows where this one ends."""
+        return _tail(await self._control(partition), link)
+
+    async def wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> None:
+        if partition.tail > beyond:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        partition.tail_waiters.append(waiter)
+        if partition.watch is None:
+            partition.watch = self._tasks.spawn("watch the tail", self._watch_tail(partition, link))
+        try:
+            await waiter
+        finally:
+            if waiter in partition.tail_waiters:
+                partition.tail_waiters.remove(waiter)
+            if not partition.tail_waiters and partition.watch is not None:
+                partition.watch.cancel()
+                partition.watch = None
+
+    async def find_time(self, partition: Partition, timestamp_ms: int, start: Offset) -> Offset | None:
+        """Records need not be in order of time, so this looks at one index entry after the other."""
+        after = start
+        while entries := await self._index_page(partition, after):
+            for entry in entries:
+                if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
+                    return found
+            after = entries[-1].end_offset + 1
+        control = await self._control(partition)
+        for entry in control.pending.entries if control is not None and control.pending is not None else ():
+            if (
+                entry.end_offset >= after
+                and (found := await self._find_time_in(entry, timestamp_ms, start)) is not None
+            ):
+                return found
+        return None
+
+    async def _find_time_in(self, entry: IndexEntry, timestamp_ms: int, start: Offset) -> Offset | None:
+        newest = entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms
+        if newest < timestamp_ms:
+            return None
+        for batch in await self._blobs.read_run(entry):
+            if batch.end > start and parse_header(batch.data).max_timestamp >= timestamp_ms:
+                return batch.offset
+        return None
+
+    async def _find(self, partition: Partition, offset: Offset, max_bytes: int) -> list[IndexEntry]:
+        """Index entries that hold the bytes from `offset` on, contiguous, at least one."""
+        entries: list[IndexEntry] = []
+        following = offset
+        size = 0
+        while size < max_bytes and len(entries) < MAX_RUNS_PER_READ:
+            page = await self._index_page(partition, following)
+            for entry in page:
+                if entry.start_offset > following or size >= max_bytes:
+                    return entries or await self._find_pending(partition, offset)
+                entries.append(entry)
+                following = entry.end_offset + 1
+                size += entry.byte_length or max_bytes
+            if len(page) < INDEX_PAGE:
+                break
+        return entries or await self._find_pending(partition, offset)
+
+    async def _find_pending(self, partition: Partition, offset: Offset) -> list[IndexEntry]:
+        control = await self._control(partition)
+        pending = control.pending if control is not None else None
+        found = [entry for entry in pending.entries if entry.end_offset >= offset] if pending is not None else []
+        if not found:
+            # Between our two looks the pending entry may have been written to the index and replaced.
+            found = [entry for entry in await self._index_page(partition, offset) if entry.start_offset <= offset][:1]
+        if not found or found[0].start_offset > offset:
+            raise StaleView(f"{partition.tp}: offset {offset} is not here any more")
+        return found
+
+    async def _index_page(self, partition: Partition, offset: Offset) -> list[IndexEntry]:
+        """Entries from the one that may hold `offset` on."""
+        end = keys.after(keys.index_prefix(partition.tp))
+        records = await self._meta.scan(keys.index(partition.tp, offset), end, INDEX_PAGE)
+        return [decode_index_entry(record.key, record.value) for record in records]
+
+    async def _control(self, partition: Partition) -> Control | None:
+        record = await self._meta.get(keys.control(partition.tp))
+        if record is None:
+            return None
+        control = decode_control(record.key, record.value)
+        partition.see_tail(control.next)
+        return control
+
+    async def _watch_tail(self, partition: Partition, link: LinkSpec) -> None:
+        """One for all who wait for this partition's tail."""
+        watch = self._meta.watch(keys.control(partition.tp))
+        try:
+            while partition.tail_waiters:
+                control = await self._control(partition)
+                if control is not None and (control.epoch > link.epoch or control.state == "FENCED"):
+                    partition.wake()
+                    return
+                await watch.changed()
+        except CatenaError as error:
+            if not isinstance(error, StoreUnavailable):
+                raise
+            partition.wake()  # they look for themselves, and get the error
+        finally:
+            watch.close()
+            if partition.watch is asyncio.current_task():
+                partition.watch = None
+            partition.wake()
+
+
+def _tail(control: Control | None, link: LinkSpec) -> Tail:
+    if control is None or control.epoch < link.epoch:
+        return Tail(link.base, sealed=False)
+    if control.epoch > link.epoch:
+        raise Sealed(f"{link.partition}: epoch {control.epoch} has followed epoch {link.epoch}")
+    return Tail(control.next, control.state == "FENCED")
+
+
+def _select(batches: list[Batch], offset: Offset, max_bytes: int) -> list[Batch]:
+    """From the batch that holds `offset` on, at least one, then up to `max_bytes`."""
+    selected: list[Batch] = []
+    for batch in batches:
+        if batch.end <= offset:
+            continue
+        max_bytes -= len(batch.data)
+        if selected and max_bytes < 0:
+            break
+        selected.append(batch)
+    return selected

@@ -1,0 +1,225 @@
+"""The batching writer: entries of all partitions of a node share blobs.
+
+    append -> forming blob -> upload -> line up for commit -> answer
+
+Adaptive: a blob is sent at once when nothing is in flight, so a lone producer waits for nobody; while uploads are in
+flight entries gather, until the blob is full or its first entry has waited for the delay limit. Several uploads run in
+parallel; commits keep the order in which entries of a partition came in, whichever upload ends first.
+
+Crash before or during the upload: nothing is in the log. After it: an orphan, which vacuum collects. An upload of
+unknown outcome is done again under a new name, for the same reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from catena.errors import (
+    BackPressure,
+    BatchTooLarge,
+    CatenaError,
+    Conflict,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
+from catena.formats import wal_blob
+from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.diskless.commit import Committer
+from catena.loglets.diskless.partition import Partition, Run
+from catena.meta import keys
+from catena.objects.base import ObjectStore
+from catena.runtime import Clock, Entropy, Tasks
+from catena.types import ABSENT, Buffers, Epoch, Offset
+
+UPLOAD_ATTEMPTS = 5
+UPLOAD_BACKOFF_S = 0.05
+
+
+class WriterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    batch_max_bytes: int = 8 << 20
+    """A blob is sent once it holds this many bytes of batches."""
+    batch_max_delay_ms: int = 250
+    """The longest time that an entry waits for company while other blobs are in flight."""
+    uploads_in_flight: int = 4
+    buffer_max_bytes: int = 128 << 20
+    """Bytes that were taken and not yet answered; past it appends get BackPressure."""
+    commit_deadline_ms: int = 30_000
+    """A blob that could not be committed so long after its upload began is dropped."""
+
+
+class _Blob:
+    """The runs that go into one object, in order of arrival."""
+
+    __slots__ = ("runs", "size")
+
+    def __init__(self) -> None:
+        self.runs: dict[tuple[Partition, Epoch], Run] = {}
+        self.size = 0
+
+
+class Writer:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        committer: Committer,
+        clock: Clock,
+        entropy: Entropy,
+        tasks: Tasks,
+        cluster_id: str,
+        settings: WriterSettings,
+    ) -> None:
+        self._objects = objects
+        self._committer = committer
+        self._clock = clock
+        self._entropy = entropy
+        self._tasks = tasks
+        self._cluster_id = cluster_id
+        self._settings = settings
+        self._forming = _Blob()
+        self._full: deque[_Blob] = deque()
+        self._uploads = 0
+        self._held_bytes = 0
+        self._runs_in_flight = 0
+        self._pump_scheduled = False
+        self._delay: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def append(self, partition: Partition, link: LinkSpec, entry: Entry) -> Offset:
+        size = len(entry.data)
+        if size > self._settings.buffer_max_bytes:
+            raise BatchTooLarge(f"a batch of {size} bytes does not fit the buffer of {self._settings.buffer_max_bytes}")
+        if self._held_bytes + size > self._settings.buffer_max_bytes:
+            raise BackPressure(f"{self._held_bytes} bytes wait to be committed; slow down and try again")
+        if self._tasks.closed:
+            raise StoreUnavailable("the node is shutting down")
+        waiter: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
+        self._hold(partition, link, entry, waiter, size)
+        return await waiter
+
+    async def drain(self) -> None:
+        """Return once everything that was taken is answered."""
+        self._pump()
+        await self._idle.wait()
+
+    def _hold(
+        self, partition: Partition, link: LinkSpec, entry: Entry, waiter: asyncio.Future[Offset], size: int
+    ) -> None:
+        blob = self._forming
+        run = blob.runs.get((partition, link.epoch))
+        if run is None:
+            run = blob.runs[partition, link.epoch] = Run(partition, link, self._released)
+        run.add(entry, waiter)
+        blob.size += size
+        self._held_bytes += size
+        self._idle.clear()
+        if blob.size >= self._settings.batch_max_bytes:
+            self._full.append(blob)
+            self._forming = _Blob()
+        if not self._pump_scheduled:
+            # Not yet: what else is appended in this turn of the loop comes along.
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_scheduled = False
+        if self._tasks.closed:
+            return
+        while self._uploads < self._settings.uploads_in_flight:
+            if self._full:
+                self._send(self._full.popleft())
+            elif self._forming.runs and self._runs_in_flight == 0:
+                self._send_forming()
+            else:
+                break
+        if self._forming.runs and self._delay is None:
+            delay_s = self._settings.batch_max_delay_ms / 1000
+            self._delay = asyncio.get_running_loop().call_later(delay_s, self._delay_is_over)
+
+    def _delay_is_over(self) -> None:
+        self._delay = None
+        if self._forming.runs and not self._tasks.closed:
+            self._full.append(self._forming)
+            self._forming = _Blob()
+            self._pump()
+
+    def _send_forming(self) -> None:
+        blob, self._forming = self._forming, _Blob()
+        self._send(blob)
+
+    def _send(self, blob: _Blob) -> None:
+        if not self._forming.runs and self._delay is not None:
+            self._delay.cancel()
+            self._delay = None
+        runs = list(blob.runs.values())
+        for run in runs:
+            run.partition.runs.append(run)
+        self._uploads += 1
+        self._runs_in_flight += len(runs)
+        self._tasks.spawn("upload", self._upload(runs))
+
+    async def _upload(self, runs: list[Run]) -> None:
+        try:
+            await self._put_blob(runs)
+        except CatenaError as error:
+            self._drop(runs, error)
+        except BaseException as error:
+            self._drop(runs, StoreUnavailable(f"the upload was interrupted: {error!r}"))
+            raise
+        finally:
+            self._uploads -= 1
+            if not self._tasks.closed:
+                self._committer.submit([run.partition for run in runs])
+                self._pump()
+
+    async def _put_blob(self, runs: list[Run]) -> None:
+        deadline = self._clock.monotonic() + self._settings.commit_deadline_ms / 1000
+        created_at_ms = self._clock.now_ms()
+        chunks, positions = wal_blob.encode(self._cluster_id, created_at_ms, [_section(run) for run in runs])
+        key = await self._put_under_new_name(chunks, deadline)
+        for run, position in zip(runs, positions, strict=True):
+            run.data_key, run.byte_offset = key, position
+            run.created_at_ms, run.deadline = created_at_ms, deadline
+            run.uploaded = True
+
+    async def _put_under_new_name(self, chunks: Buffers, deadline: float) -> str:
+        trouble: CatenaError | None = None
+        for attempt in range(UPLOAD_ATTEMPTS):
+            key = keys.wal_blob(self._entropy.hex_id())
+            try:
+                await self._objects.put(key, chunks, ABSENT)
+            except (OutcomeUnknown, StoreUnavailable, Conflict) as error:
+                trouble = error
+            else:
+                return key
+            if self._clock.monotonic() >= deadline:
+                break
+            await self._clock.sleep(UPLOAD_BACKOFF_S * 2**attempt * (0.5 + self._entropy.jitter()))
+        raise StoreUnavailable(f"the blob could not be stored: {trouble}") from trouble
+
+    def _drop(self, runs: list[Run], error: CatenaError) -> None:
+        """None of it was committed: there is no blob that a commit could name."""
+        for run in runs:
+            run.partition.runs.remove(run)
+            run.fail(error)
+            run.release()
+
+    def _released(self, size: int) -> None:
+        self._held_bytes -= size
+        self._runs_in_flight -= 1
+        if self._held_bytes == 0:
+            self._idle.set()
+        if not self._pump_scheduled and not self._tasks.closed:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+
+def _section(run: Run) -> wal_blob.Section:
+    topic, topic_id, number = run.link.partition
+    count = sum(entry.header.count for entry in run.entries)
+    return wal_blob.Section(
+        topic, topic_id, number, count, wal_blob.KAFKA_BATCH_V2, [entry.data for entry in run.entries]
+    )

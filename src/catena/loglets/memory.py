@@ -1,0 +1,121 @@
+"""A loglet in memory: the contract in its plainest form. For tests, and as the second kind that a chain can move to.
+
+The entries live in a `MemoryMedium`, which stands for the disks; loglets of several (simulated) nodes share one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from catena.errors import Sealed
+from catena.formats.record_batch import parse_header
+from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
+from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
+from catena.runtime import Clock
+from catena.types import Epoch, Offset, TopicPartition
+
+
+class _Log:
+    def __init__(self, base: Offset, producers: Mapping[int, ProducerState]) -> None:
+        self.base = base
+        self.batches: list[Batch] = []
+        self.producers = dict(producers)
+        self.sealed = False
+        self.changed = asyncio.Event()
+
+    @property
+    def tail(self) -> Offset:
+        return self.batches[-1].end if self.batches else self.base
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class MemoryMedium:
+    """All memory loglets of a process, or of a simulated cluster."""
+
+    def __init__(self) -> None:
+        self._logs: dict[tuple[TopicPartition, Epoch], _Log] = {}
+
+    def find(self, link: LinkSpec) -> _Log | None:
+        return self._logs.get((link.partition, link.epoch))
+
+    def create(self, link: LinkSpec, producers: Mapping[int, ProducerState]) -> _Log:
+        """Created once; who comes second gets the first one's."""
+        return self._logs.setdefault((link.partition, link.epoch), _Log(link.base, producers))
+
+
+class MemoryLoglet:
+    def __init__(self, medium: MemoryMedium, link: LinkSpec, clock: Clock) -> None:
+        self._medium = medium
+        self._link = link
+        self._clock = clock
+
+    async def append(self, entry: Entry) -> Offset:
+        log = await self._open()
+        if log.sealed:
+            raise Sealed(f"{self._link.partition}: epoch {self._link.epoch} is sealed at {log.tail}")
+        header, offset = entry.header, log.tail
+        if header.has_producer:
+            state = unexpired(log.producers.get(header.producer_id), self._clock.now_ms())
+            if (duplicate := find_duplicate(state, header)) is not None:
+                return duplicate
+            log.producers[header.producer_id] = with_batch(state, header, offset, self._clock.now_ms())
+        log.batches.append(Batch(offset, header.count, memoryview(bytes(entry.data))))
+        log.wake()
+        await self._clock.sleep(0)
+        return offset
+
+    async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
+        log = await self._open()
+        if offset >= log.tail and log.sealed:
+            raise Sealed(f"{self._link.partition}: epoch {self._link.epoch} ends at {log.tail}")
+        found: list[Batch] = []
+        for batch in log.batches:
+            if batch.end <= offset:
+                continue
+            max_bytes -= len(batch.data)
+            if found and max_bytes < 0:
+                break
+            found.append(batch)
+        return found
+
+    async def tail(self) -> Tail:
+        log = await self._open()
+        return Tail(log.tail, log.sealed)
+
+    async def wait_for_tail(self, beyond: Offset) -> None:
+        log = await self._open()
+        while log.tail <= beyond and not log.sealed:
+            await log.changed.wait()
+
+    async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
+        log = await self._open()
+        for batch in log.batches:
+            if batch.end > start and parse_header(batch.data).max_timestamp >= timestamp_ms:
+                return batch.offset
+        return None
+
+    async def seal(self) -> SealResult:
+        log = await self._open()
+        log.sealed = True
+        log.wake()
+        await self._clock.sleep(0)
+        return SealResult(log.tail, dict(log.producers))
+
+    async def trim(self, offset: Offset) -> None:
+        log = await self._open()
+        if log.batches and log.batches[0].end <= offset:
+            log.base = min(offset, log.tail)
+            log.batches = [batch for batch in log.batches if batch.end > offset]
+
+    async def close(self) -> None:
+        pass
+
+    async def _open(self) -> _Log:
+        # Others may run here, as they may wherever a disk is touched.
+        await self._clock.sleep(0)
+        log = self._medium.find(self._link)
+        return log if log is not None else self._medium.create(self._link, await self._link.handoff())

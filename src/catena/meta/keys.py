@@ -1,0 +1,89 @@
+"""Everything that is persisted in the meta store: key, value, who changes it and under which condition.
+
+| key | value | changed by | condition |
+|---|---|---|---|
+| `llog/cluster` | cluster id, format version | the first node that starts | absent, then never |
+| `llog/topics/{name}` | TopicRecord: id, partitions, state | anyone: create, add partitions, delete | compare-and-set |
+| `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | absent |
+| `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
+| `llog/{topic_id}/partitions/{p}/meta/control` | Control: epoch, state, next, pending | anyone: append, seal, open a link | compare-and-set |
+| `llog/{topic_id}/partitions/{p}/handoff/{epoch}` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
+| `llog/{topic_id}/partitions/{p}/index/{end_offset}` | IndexEntry: where the run that ends here is stored | the committer of the run, or whoever materializes `pending` | absent; in a group under the control record's condition |
+| `llog/{topic_id}/partitions/{p}/producers/{producer_id}` | ProducerRecord: the last 5 batches | as above | newer offset only |
+
+Offsets are zero-padded to 20 digits, so that byte order is offset order and a ceiling lookup of an offset finds the run
+that holds it. All keys of one partition share a routing key, so that a sharded store keeps them together.
+"""
+
+from __future__ import annotations
+
+from catena.types import Epoch, Offset, TopicId, TopicPartition
+
+ROOT = "llog"
+CLUSTER = f"{ROOT}/cluster"
+TOPICS = f"{ROOT}/topics/"
+DELETED = f"{ROOT}/deleted/"
+
+WAL_BLOBS = f"{ROOT}/wal-shared/"
+"""Prefix of the shared blobs, in the object store."""
+
+OFFSET_DIGITS = 20
+
+
+def after(prefix: str) -> str:
+    """The least key that is greater than every key that starts with `prefix`."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+def wal_blob(blob_id: str) -> str:
+    return WAL_BLOBS + blob_id
+
+
+def topic(name: str) -> str:
+    return TOPICS + name
+
+
+def deleted(topic_id: TopicId) -> str:
+    return DELETED + topic_id
+
+
+def partition(tp: TopicPartition) -> str:
+    """Prefix of all keys of one partition, objects included."""
+    return f"{ROOT}/{tp.topic_id}/partitions/{tp.partition}/"
+
+
+def chain(tp: TopicPartition) -> str:
+    return partition(tp) + "meta/chain"
+
+
+def control(tp: TopicPartition) -> str:
+    return partition(tp) + "meta/control"
+
+
+def handoff(tp: TopicPartition, epoch: Epoch) -> str:
+    return f"{partition(tp)}handoff/{epoch:0{OFFSET_DIGITS}d}"
+
+
+def index_prefix(tp: TopicPartition) -> str:
+    return partition(tp) + "index/"
+
+
+def index(tp: TopicPartition, end_offset: Offset) -> str:
+    """`end_offset` is the last offset of the run."""
+    return f"{index_prefix(tp)}{end_offset:0{OFFSET_DIGITS}d}"
+
+
+def producer_prefix(tp: TopicPartition) -> str:
+    return partition(tp) + "producers/"
+
+
+def producer(tp: TopicPartition, producer_id: int) -> str:
+    return f"{producer_prefix(tp)}{producer_id:0{OFFSET_DIGITS}d}"
+
+
+def routing_key(key: str) -> str:
+    """What a sharded store routes by: `{topic_id}:{partition}` for a partition's keys, else the key itself."""
+    parts = key.split("/", 4)
+    if len(parts) == 5 and parts[0] == ROOT and parts[2] == "partitions":
+        return f"{parts[1]}:{parts[3]}"
+    return key

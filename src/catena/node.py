@@ -1,0 +1,83 @@
+"""The composition root: stores in, a node out. What is chosen by kind is chosen here, in one `match` each."""
+
+from __future__ import annotations
+
+from catena.config import Settings
+from catena.errors import ConfigError, UnknownPartition
+from catena.loglets.base import LinkSpec, Loglet
+from catena.loglets.diskless.loglet import Diskless
+from catena.loglets.memory import MemoryLoglet, MemoryMedium
+from catena.meta.base import MetaStore
+from catena.objects.base import ObjectStore
+from catena.runtime import Clock, Entropy
+from catena.types import TopicPartition
+from catena.virtual_log.chain_store import ChainStore
+from catena.virtual_log.cluster import join_cluster
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topics import TopicRecord, Topics
+
+
+class Node:
+    """One process's way into the log. It holds nothing that another node could not hold as well."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        settings: Settings,
+        meta: MetaStore,
+        objects: ObjectStore,
+        clock: Clock,
+        entropy: Entropy,
+        memory: MemoryMedium,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.meta = meta
+        self.objects = objects
+        self.clock = clock
+        self._memory = memory
+        self._chains = ChainStore(meta, clock, entropy)
+        self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
+        self._logs: dict[TopicPartition, VirtualLog] = {}
+        self.topics = Topics(meta, clock, entropy, self._log)
+
+    @classmethod
+    async def start(
+        cls,
+        settings: Settings,
+        meta: MetaStore,
+        objects: ObjectStore,
+        clock: Clock,
+        entropy: Entropy,
+        memory: MemoryMedium | None = None,
+    ) -> Node:
+        """`memory` is what the memory loglets of several nodes share."""
+        cluster = await join_cluster(meta, objects, clock, entropy)
+        return cls(cluster.cluster_id, settings, meta, objects, clock, entropy, memory or MemoryMedium())
+
+    async def log(self, topic: str, partition: int) -> VirtualLog:
+        """The log of this partition of the topic that has this name now."""
+        record = await self.topics.get(topic)
+        if not 0 <= partition < record.partitions:
+            raise UnknownPartition(topic, partition, record.partitions)
+        return self._log(record, partition)
+
+    async def close(self) -> None:
+        """Answer what was taken, then stop. The stores are closed by whoever opened them."""
+        await self._diskless.close()
+
+    def _log(self, topic: TopicRecord, partition: int) -> VirtualLog:
+        tp = topic.partition(partition)
+        log = self._logs.get(tp)
+        if log is None:
+            log = VirtualLog(tp, topic.kind, self.meta, self._chains, self._open_loglet, self.clock)
+            self._logs[tp] = log
+        return log
+
+    def _open_loglet(self, kind: str, link: LinkSpec) -> Loglet:
+        match kind:
+            case "diskless":
+                return self._diskless.open(link)
+            case "memory":
+                return MemoryLoglet(self._memory, link, self.clock)
+            case _:
+                raise ConfigError(f"this node has no loglet of kind {kind!r}; it has diskless and memory")

@@ -1,0 +1,52 @@
+"""Background work: every task has a name and an owner, their number is bounded, and a failure is never silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+MAX_TASKS = 100_000
+
+
+class Tasks:
+    """Tasks of one owner, ended together by `close`. Kept in a dict, so that they are cancelled in a fixed order."""
+
+    def __init__(self, owner: str, limit: int = MAX_TASKS) -> None:
+        self._owner = owner
+        self._limit = limit
+        self._running: dict[asyncio.Task[Any], None] = {}
+        self._closed = False
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        if self._closed or len(self._running) >= self._limit:
+            work.close()
+            raise RuntimeError(f"{self._owner}: cannot start task {name!r}: {'closed' if self._closed else 'too many'}")
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}:{name}")
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait until it has ended."""
+        self._closed = True
+        while self._running:
+            tasks = list(self._running)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("task %s failed", task.get_name(), exc_info=error)

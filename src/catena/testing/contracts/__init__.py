@@ -1,0 +1,1 @@
+"""One suite for each interface; every backend runs it unchanged."""

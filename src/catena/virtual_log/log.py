@@ -1,0 +1,276 @@
+"""The virtual log of one partition: append to the last link of its chain, read across all of them.
+
+The chain is cached and may be old; that is safe, because a link that is no longer the last one is sealed, and says so.
+Whoever hits a seal refreshes the chain, finishes the change that is under way if there is one, and goes on. Nothing
+that a loglet holds beyond its link's end is ever read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from catena.errors import (
+    Contended,
+    Corrupt,
+    LogSealed,
+    ObjectMissing,
+    OffsetOutOfRange,
+    Sealed,
+    StaleView,
+    UnknownTopic,
+)
+from catena.formats.records import iter_records
+from catena.loglets.base import Batch, Entry, LinkSpec, Loglet
+from catena.meta import keys
+from catena.meta.base import MetaStore
+from catena.runtime import Clock
+from catena.types import Epoch, Offset, TopicPartition
+from catena.virtual_log import chain as chains
+from catena.virtual_log.chain import Chain, Link
+from catena.virtual_log.chain_store import ChainStore
+from catena.virtual_log.handoff import load_handoff
+from catena.virtual_log.reconfigure import finish, reconfigure
+
+MAX_HOPS = 100
+"""How often one call follows the chain; more means that others change it faster than it can be read."""
+HOP_PAUSE_S = 0.005
+
+OpenLoglet: TypeAlias = Callable[[str, LinkSpec], Loglet]
+"""Opens a link of the given kind; raises ConfigError if this node has no such kind."""
+
+
+class FoundTime(NamedTuple):
+    offset: Offset
+    timestamp_ms: int
+
+
+class VirtualLog:
+    def __init__(
+        self,
+        tp: TopicPartition,
+        kind: str,
+        meta: MetaStore,
+        store: ChainStore,
+        open_loglet: OpenLoglet,
+        clock: Clock,
+    ) -> None:
+        self.tp = tp
+        self.kind = kind
+        """Of the first link; it comes with the topic, so a chain that nobody changed need not be stored."""
+        self.store = store
+        self.meta = meta
+        self._open_loglet = open_loglet
+        self._clock = clock
+        self._chain: Chain | None = None
+        self._loglets: dict[Epoch, Loglet] = {}
+        self._seen_tail: Offset = 0
+        """The log reaches at least to here."""
+
+    async def append(self, entry: Entry) -> Offset:
+        """Append one batch; return the offset of its first record."""
+        for hop in range(MAX_HOPS):
+            link = (await self.chain()).last
+            if link.is_open:
+                try:
+                    offset = await self.loglet(link).append(entry)
+                except Sealed:
+                    pass
+                else:
+                    self._seen_tail = max(self._seen_tail, offset + entry.header.count)
+                    return offset
+            await self._follow(link, hop)
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
+        """Batches from the one that holds `offset` on: at least one if there is one, then up to `max_bytes`.
+
+        Empty at the tail. Raises OffsetOutOfRange before the start and beyond the tail.
+        """
+        gone = 0
+        for hop in range(MAX_HOPS):
+            chain = await self.chain()
+            link = chain.link_at(offset)
+            if offset < chain.start or link is None:
+                if hop == 0:
+                    await self.refresh()
+                    continue
+                return await self._nothing_at(offset)
+            try:
+                batches = await self.loglet(link).read(offset, max_bytes)
+            except Sealed:
+                if (await self.refresh()).link_at(offset) == link:
+                    return await self._nothing_at(offset)  # sealed, and what follows is not published yet
+                await self._pause(hop)
+                continue
+            except (StaleView, ObjectMissing) as error:
+                # The chain may have moved the bytes elsewhere, and vacuum may have collected what was left behind.
+                gone += 1
+                if (await self.refresh()).link_at(offset) == link and gone > 1:
+                    raise error if isinstance(error, ObjectMissing) else Corrupt(f"{self.tp}: {error}") from error
+                continue
+            if link.end is not None:
+                batches = [batch for batch in batches if batch.offset < link.end]
+            if not batches:
+                return await self._nothing_at(offset)
+            self._seen_tail = max(self._seen_tail, batches[-1].end)
+            return batches
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def tail(self) -> Offset:
+        """The offset after the last record. Linearizable: above every append that was acked before the call."""
+        for hop in range(MAX_HOPS):
+            chain = await self.chain()
+            try:
+                tail = await self.loglet(chain.last).tail()
+            except Sealed:
+                await self.refresh()
+                await self._pause(hop)
+                continue
+            if tail.sealed:
+                # Only the chain knows whether this is where the log ends, or where the next link starts.
+                refreshed = await self.refresh()
+                if refreshed.last.epoch != chain.last.epoch:
+                    continue
+            self._seen_tail = max(self._seen_tail, tail.offset)
+            return tail.offset
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def start(self) -> Offset:
+        """The first offset that can be read."""
+        return (await self.refresh()).start
+
+    async def wait_for_tail(self, beyond: Offset, max_wait_s: float) -> bool:
+        """Wait until the tail is greater than `beyond`, at most so long; True if it is."""
+        try:
+            async with asyncio.timeout(max_wait_s):
+                while True:
+                    chain = await self.chain()
+                    if chain.last.is_open and chain.intent is None:
+                        await self.loglet(chain.last).wait_for_tail(beyond)
+                    if await self.tail() > beyond:
+                        return True
+                    await self._wait_while_sealed()
+        except TimeoutError:
+            return await self.tail() > beyond
+
+    async def find_time(self, timestamp_ms: int) -> FoundTime | None:
+        """The first record at or after this time."""
+        chain = await self.refresh()
+        for link in chain.links:
+            start = max(chain.start, link.base)
+            offset = await self.loglet(link).find_time(timestamp_ms, start)
+            if offset is None or (link.end is not None and offset >= link.end):
+                continue
+            for batch in await self.read(max(offset, start), 1):
+                for record in iter_records(batch.data, batch.offset):
+                    if record.timestamp >= timestamp_ms and record.offset >= start:
+                        return FoundTime(record.offset, record.timestamp)
+        return None
+
+    async def seal(self) -> Offset:
+        """End the log for now: appends fail with LogSealed until it is reopened by `reconfigure`. Returns its tail."""
+        chain = await self.refresh()
+        while chain.intent is not None or chain.last.is_open:
+            chain = await reconfigure(self, None, {})
+        assert chain.last.end is not None
+        return chain.last.end
+
+    async def reconfigure(self, kind: str, params: Mapping[str, Any] | None = None) -> Chain:
+        """Go on with a new link of this kind; also reopens a sealed log. Appends and reads go on meanwhile.
+
+        Of several callers at once one wins, and the others adopt its chain.
+        """
+        self._open_loglet(kind, self._spec(Link(kind, 0, 0)))  # an unknown kind is refused before anything is sealed
+        return await reconfigure(self, kind, dict(params or {}))
+
+    async def trim(self, offset: Offset) -> Offset:
+        """Give up what is below `offset`; returns where the log starts now. Forward only."""
+        tail = await self.tail()
+        if offset > tail:
+            raise OffsetOutOfRange(offset, (await self.chain()).start, tail)
+        before = await self.chain()
+        chain = (await self.store.change(self.tp, self.kind, lambda chain: chains.trim(chain, offset))).chain
+        self.adopt(chain)
+        for link in before.links:
+            if link.base < chain.start:
+                await self.loglet(link).trim(chain.start if link.end is None else min(link.end, chain.start))
+        await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, chain.links[0].epoch))
+        return chain.start
+
+    async def delete(self) -> None:
+        """The topic is deleted: no append is acked any more, now or later. Anyone may repeat it."""
+        chain = (await self.store.change(self.tp, self.kind, _tombstone)).chain
+        self._chain = chain
+        try:
+            await self.loglet(chain.last).seal()
+        except Sealed:
+            raise AssertionError(f"{self.tp}: a link follows the last one of a deleted chain") from None
+
+    async def chain(self) -> Chain:
+        """The chain as it was last seen."""
+        return self._chain if self._chain is not None else await self.refresh()
+
+    async def refresh(self) -> Chain:
+        """The chain as it is now."""
+        return self.adopt((await self.store.load(self.tp, self.kind)).chain)
+
+    def adopt(self, chain: Chain) -> Chain:
+        if chain.deleted:
+            raise UnknownTopic(self.tp.topic)
+        if self._chain is None or chain.revision >= self._chain.revision:
+            self._chain = chain
+        return self._chain
+
+    def loglet(self, link: Link) -> Loglet:
+        loglet = self._loglets.get(link.epoch)
+        if loglet is None:
+            loglet = self._loglets[link.epoch] = self._open_loglet(link.kind, self._spec(link))
+        return loglet
+
+    def _spec(self, link: Link) -> LinkSpec:
+        handoff = functools.partial(load_handoff, self.meta, self.tp, link.epoch)
+        return LinkSpec(self.tp, link.epoch, link.base, link.params, handoff, self._boundary)
+
+    async def _boundary(self) -> Offset:
+        return (await self.store.load(self.tp, self.kind)).chain.boundary
+
+    async def _follow(self, link: Link, hop: int) -> None:
+        """The link takes no appends: find out what follows it, or why nothing does."""
+        chain = await self.refresh()
+        if chain.intent is not None:
+            await finish(self, chain)
+        elif not chain.last.is_open:
+            raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
+        elif chain.last.epoch == link.epoch:
+            await self._pause(hop)
+
+    async def _nothing_at(self, offset: Offset) -> list[Batch]:
+        """Nothing was found; say whether that is the tail or outside of the log. Never from an old view."""
+        if offset == self._seen_tail:
+            return []
+        tail = await self.tail()
+        start = await self.start()
+        if not start <= offset <= tail:
+            raise OffsetOutOfRange(offset, start, tail)
+        return []
+
+    async def _wait_while_sealed(self) -> None:
+        """If the last link takes no appends, return once the chain may have changed."""
+        watch = self.meta.watch(keys.chain(self.tp))
+        try:
+            chain = await self.refresh()
+            if chain.intent is not None or not chain.last.is_open:
+                await watch.changed()
+                await self.refresh()
+        finally:
+            watch.close()
+
+    async def _pause(self, hop: int) -> None:
+        await self._clock.sleep(HOP_PAUSE_S * min(hop, 10))
+
+
+def _tombstone(chain: Chain) -> Chain:
+    return chain if chain.deleted else chains.tombstone(chain)

@@ -1,0 +1,166 @@
+"""Topics: names, ids and partition counts. A topic's id is its identity; its name can be given to another one later.
+
+Deleting takes these steps, and anyone who finds the topic half deleted finishes them:
+
+    1. mark the topic record DELETING                       crash before: nothing happened
+    2. for each partition: tombstone in the chain, seal     from here on no late writer can commit or bring it back
+    3. write the tombstone of the topic, for vacuum
+    4. remove the topic record                              the name is free; keys and objects are vacuum's
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from catena.errors import (
+    Conflict,
+    Contended,
+    Corrupt,
+    InvalidTopic,
+    OutcomeUnknown,
+    StaleView,
+    TopicExists,
+    UnknownTopic,
+)
+from catena.meta import keys
+from catena.meta.base import MetaStore, Record
+from catena.runtime import Clock, Entropy
+from catena.types import ABSENT, ANY, TopicId, TopicPartition
+from catena.virtual_log.log import VirtualLog
+
+MAX_PARTITIONS = 100_000
+MAX_NAME = 249
+DELETE_AT_ONCE = 32
+MAX_ATTEMPTS = 50
+_name = re.compile(r"[A-Za-z0-9._-]+")
+
+
+class TopicRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    name: str
+    topic_id: TopicId
+    partitions: int
+    kind: str
+    """Of the first link of its partitions."""
+    created_at_ms: int
+    state: Literal["ACTIVE", "DELETING"] = "ACTIVE"
+    configs: dict[str, str] = {}
+
+    def partition(self, number: int) -> TopicPartition:
+        return TopicPartition(self.name, self.topic_id, number)
+
+
+_decoder = msgspec.json.Decoder(TopicRecord)
+
+
+class Topics:
+    def __init__(
+        self,
+        meta: MetaStore,
+        clock: Clock,
+        entropy: Entropy,
+        open_log: Callable[[TopicRecord, int], VirtualLog],
+    ) -> None:
+        self._meta = meta
+        self._clock = clock
+        self._entropy = entropy
+        self._open_log = open_log
+
+    async def create(
+        self, name: str, partitions: int = 1, kind: str = "diskless", configs: dict[str, str] | None = None
+    ) -> TopicRecord:
+        _check(name, partitions)
+        topic_id = TopicId(self._entropy.hex_id())
+        record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs or {})
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                await self._meta.put(keys.topic(name), msgspec.json.encode(record), ABSENT)
+            except OutcomeUnknown:
+                continue  # if it was applied, the next try finds our own id
+            except Conflict as conflict:
+                found = _decode(conflict.current) if conflict.current is not None else None
+                if found is None:
+                    continue
+                if found.topic_id == topic_id:
+                    return found
+                if found.state != "DELETING":
+                    raise TopicExists(name) from None
+                await self._finish_delete(found)
+            else:
+                return record
+        raise Contended(f"topic {name!r} is created and deleted by others all the time")
+
+    async def get(self, name: str) -> TopicRecord:
+        """The topic as it is now."""
+        record = await self._meta.get(keys.topic(name))
+        if record is None or (topic := _decode(record)).state == "DELETING":
+            raise UnknownTopic(name)
+        return topic
+
+    async def list(self) -> list[TopicRecord]:
+        topics: list[TopicRecord] = []
+        start, end = keys.TOPICS, keys.after(keys.TOPICS)
+        while page := await self._meta.scan(start, end):
+            topics += [topic for record in page if (topic := _decode(record)).state == "ACTIVE"]
+            start = page[-1].key + "\0"
+        return topics
+
+    async def delete(self, name: str) -> None:
+        """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect."""
+        for _ in range(MAX_ATTEMPTS):
+            record = await self._meta.get(keys.topic(name))
+            if record is None:
+                raise UnknownTopic(name)
+            topic = _decode(record)
+            if topic.state == "ACTIVE":
+                topic = msgspec.structs.replace(topic, state="DELETING")
+                try:
+                    await self._meta.put(keys.topic(name), msgspec.json.encode(topic), record.version)
+                except (Conflict, OutcomeUnknown):
+                    continue
+            await self._finish_delete(topic)
+            return
+        raise Contended(f"topic {name!r} is changed by others all the time")
+
+    async def _finish_delete(self, topic: TopicRecord) -> None:
+        slots = asyncio.Semaphore(DELETE_AT_ONCE)
+
+        async def delete_partition(number: int) -> None:
+            async with slots:
+                await self._open_log(topic, number).delete()
+
+        await asyncio.gather(*(delete_partition(number) for number in range(topic.partitions)))
+        tombstone = msgspec.json.encode({"topic": topic, "deleted_at_ms": self._clock.now_ms()})
+        await self._meta.put(keys.deleted(topic.topic_id), tombstone, ANY)
+        await self._remove(topic)
+
+    async def _remove(self, topic: TopicRecord) -> None:
+        """Free the name, if it still belongs to this topic."""
+        for _ in range(MAX_ATTEMPTS):
+            record = await self._meta.get(keys.topic(topic.name))
+            if record is None or _decode(record).topic_id != topic.topic_id:
+                return
+            try:
+                await self._meta.delete(keys.topic(topic.name), record.version)
+            except (StaleView, OutcomeUnknown):
+                continue
+            return
+        raise Contended(f"topic {topic.name!r} could not be removed")
+
+
+def _check(name: str, partitions: int) -> None:
+    if not _name.fullmatch(name) or len(name) > MAX_NAME or name in (".", ".."):
+        raise InvalidTopic(f"{name!r} is no topic name: 1 to {MAX_NAME} letters, digits, dots, underscores and dashes")
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        raise InvalidTopic(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
+
+
+def _decode(record: Record) -> TopicRecord:
+    try:
+        return _decoder.decode(record.value)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"meta record {record.key} can't be read: {error}") from error
