@@ -59,13 +59,12 @@ def _replay(seed: int, verbose: bool) -> int:
 
 
 def _run(seeds: range, jobs: int) -> int:
-    tally, done = Tally(), 0
-    for result in _results(seeds, jobs):
+    tally = Tally()
+    for done, result in enumerate(_results(seeds, jobs), start=1):
         if result.violations:
             print()
             return _report_failure(result)
         tally.add(result.tally)
-        done += 1
         if done % CHUNK == 0 or done == len(seeds):
             print(f"\r{done} of {len(seeds)} seeds clean", end="", flush=True)
     print()

@@ -207,7 +207,7 @@ def producer_order(part: LogHistory) -> Iterator[Violation]:
 
 
 def tails_are_linearizable(part: LogHistory) -> Iterator[Violation]:
-    """A tail is at least what anyone knew when it was asked for, and counts nothing that was appended after its answer."""
+    """A tail is at least what anyone knew when it was asked for, and counts nothing that was appended after it."""
     known = _KnownEnds(part)
     order = sorted(_where_they_stand(part), key=lambda placed: placed[0])
     offsets = [offset for offset, _ in order]
@@ -290,7 +290,7 @@ def starts_only_grow(part: LogHistory) -> Iterator[Violation]:
 
 
 def times_are_found(part: LogHistory) -> Iterator[Violation]:
-    """A lookup by time gives the first batch, at or after the start, that is as late; none only if none was known."""
+    """A lookup by time gives the first record, at or after the start, that is as late; none only if none was known."""
     order = sorted(_where_they_stand(part), key=lambda placed: placed[0])
     trims = part.of(Trim)
     for call in part.of(FindTime):
@@ -298,15 +298,19 @@ def times_are_found(part: LogHistory) -> Iterator[Violation]:
             continue
         start = max((trim.offset for trim in trims if trim.invoked < call.returned), default=0)
         known = [
-            offset
+            max(offset, start)
             for offset, append in order
-            if append.timestamp_ms >= call.timestamp_ms and append.returned < call.invoked and append.end > start
+            if append.timestamp_ms >= call.timestamp_ms
+            and append.returned < call.invoked
+            and offset + append.count > start
         ]
         if known and (call.offset is None or call.offset > known[0]):
             yield Violation("time not found", f"{part.log}: {call.timestamp_ms} is at {known[0]}, not at {call.offset}")
-        found = next((append for offset, append in order if offset == call.offset), None)
-        if found is not None and found.timestamp_ms < call.timestamp_ms:
-            yield Violation("time not found", f"{part.log}: {call.offset} is before {call.timestamp_ms}")
+        if call.offset is None:
+            continue
+        for offset, append in order:
+            if offset <= call.offset < offset + append.count and append.timestamp_ms < call.timestamp_ms:
+                yield Violation("time not found", f"{part.log}: {call.offset} is before {call.timestamp_ms}")
 
 
 def deleted_stays_deleted(part: LogHistory) -> Iterator[Violation]:

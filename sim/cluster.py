@@ -59,7 +59,7 @@ class Machine:
     def start(self) -> None:
         """Begin a new process; it retries until its node is up."""
         self._starts += 1
-        self.process = process = self._world.loop.outside.run(Process, f"{self.name}#{self._starts}")
+        self.process = process = Process(f"{self.name}#{self._starts}")
         self._world.history.note(f"{process} starts")
         self._world.loop.create_task(self._run(), context=process.context)
 
@@ -188,8 +188,8 @@ class World:
         self._meta = ObservedMeta(clock, can_transact=scenario.transact)
         self._meta.observer = self.invariants.changed
         self._objects = MemoryObjects(clock)
-        self._meta_wire = Wire("meta", loop, self.random, scenario.meta, self.chaos, tally)
-        self._object_wire = Wire("object", loop, self.random, scenario.objects, self.chaos, tally)
+        self._meta_wire = Wire("meta", loop, self.random, scenario.meta, self.chaos, history, tally)
+        self._object_wire = Wire("object", loop, self.random, scenario.objects, self.chaos, history, tally)
         self._tally = tally
         self.logs: dict[str, list[LogId]] = {}
         """By topic: the incarnations that clients know of."""
@@ -198,11 +198,11 @@ class World:
         self.machines = [Machine(f"n{number}", self) for number in range(scenario.nodes)]
 
     async def start(self) -> None:
+        self.chaos.start(self._crashed)
         for machine in self.machines:
             machine.start()
         for machine in self.machines:
             await machine.wait_until_up()
-        self.chaos.start(self._crashed)
 
     def heal(self) -> None:
         self.history.note("heal")

@@ -18,9 +18,10 @@ import asyncio
 import contextlib
 import heapq
 import sys
+import warnings
 from asyncio import events
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, ContextVar
 from random import Random
 from typing import Any, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
@@ -46,7 +47,7 @@ class Process:
         self.alive = True
         self.paused = False
         self.parked: list[asyncio.Handle] = []
-        self.context = copy_context()
+        self.context = Context()
         self.context.run(PROCESS.set, self)
 
     def __repr__(self) -> str:
@@ -207,6 +208,7 @@ def _no_last_words() -> Generator[None]:
     hook = sys.unraisablehook
     sys.unraisablehook = lambda _: None
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
         sys.unraisablehook = hook

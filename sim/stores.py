@@ -25,6 +25,7 @@ from catena.objects.memory import MemoryObjects
 from catena.types import ABSENT, ANY, Buffer, Buffers, ETag, Expect, Version
 from sim import steps
 from sim.chaos import Chaos, Moment, Strike, Tally
+from sim.history import History
 from sim.loop import PROCESS, Chance, Process, SimLoop
 from sim.scenario import StoreFaults, WatchFaults
 
@@ -74,9 +75,17 @@ class Wire:
     """All calls to one store go through here."""
 
     def __init__(
-        self, name: str, loop: SimLoop, random: Chance, faults: StoreFaults, chaos: Chaos, tally: Tally
+        self,
+        name: str,
+        loop: SimLoop,
+        random: Chance,
+        faults: StoreFaults,
+        chaos: Chaos,
+        history: History,
+        tally: Tally,
     ) -> None:
         self._name = name
+        self._history = history
         self._loop = loop
         self._random = random
         self._faults = faults
@@ -157,6 +166,8 @@ class Wire:
             answer = Answer(request.serve(), None)
         except CatenaError as error:
             answer = Answer(None, error)
+        if request.step:
+            self._history.note(f"{request.caller} {request.step} {_brief(answer)} ({request.fate.value})")
         if request.strike is not None and request.caller is not None:
             self._chaos.strike(request.caller, request.step, request.strike)
         return answer
@@ -176,6 +187,14 @@ class Wire:
             self._tally.faults[f"{self._name}: outage"] += 1
             self._down_until = self._loop.time() + OUTAGE_S * self._random.random()
         return self._loop.time() < self._down_until
+
+
+def _brief(answer: Answer) -> str:
+    if answer.error is not None:
+        return type(answer.error).__name__
+    if isinstance(answer.value, list):
+        return " ".join(type(each).__name__ for each in answer.value)
+    return "applied"
 
 
 def _deliver(future: asyncio.Future[Answer], answer: Answer) -> None:

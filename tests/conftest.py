@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+
+from catena.testing.s3_server import S3ServerError, SeaweedServer
 
 
 def cannot_have(server: str, reason: str) -> NoReturn:
@@ -13,3 +16,14 @@ def cannot_have(server: str, reason: str) -> NoReturn:
     if server in os.environ.get("CATENA_REQUIRE", "").split(","):
         pytest.fail(f"CATENA_REQUIRE names {server}, but: {reason}")
     pytest.skip(f"no {server} on this machine: {reason}")
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    server = SeaweedServer(tmp_path_factory.mktemp("s3"))
+    try:
+        server.start()
+    except S3ServerError as error:
+        cannot_have("s3", str(error))
+    yield server
+    server.stop()

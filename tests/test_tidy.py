@@ -23,6 +23,9 @@ TOO_LONG: dict[str, int] = {}
 TESTED_ELSEWHERE: dict[str, str] = {
     "errors.py": "says things, decides nothing; each error is raised in the tests of its module",
     "loglets/base.py": "the contract, run against every kind of loglet",
+    "meta/base.py": "the contract, run against every meta store",
+    "objects/base.py": "the contract, run against every object store",
+    "types.py": "names only",
 }
 
 # Files that must name such a path, and why.

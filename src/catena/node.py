@@ -10,7 +10,6 @@ from catena.loglets.memory import MemoryLoglet, MemoryMedium
 from catena.meta.base import MetaStore
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Entropy
-from catena.types import TopicPartition
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.log import VirtualLog
@@ -37,7 +36,7 @@ class Node:
         self._memory = memory
         self._chains = ChainStore(meta, clock, entropy)
         self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
-        self._logs: dict[TopicPartition, VirtualLog] = {}
+        self._logs: dict[tuple[str, int], VirtualLog] = {}
         self.topics = Topics(meta, clock, entropy, self._log)
 
     @classmethod
@@ -61,16 +60,23 @@ class Node:
             raise UnknownPartition(topic, partition, record.partitions)
         return self._log(record, partition)
 
+    async def drain(self) -> None:
+        """Return once everything that was taken is answered, and nothing of it is left to be written down."""
+        await self._diskless.writer.drain()
+
     async def close(self) -> None:
         """Answer what was taken, then stop. The stores are closed by whoever opened them."""
         await self._diskless.close()
 
     def _log(self, topic: TopicRecord, partition: int) -> VirtualLog:
-        tp = topic.partition(partition)
-        log = self._logs.get(tp)
-        if log is None:
-            log = VirtualLog(tp, topic.kind, self.meta, self._chains, self._open_loglet, self.clock)
-            self._logs[tp] = log
+        log = self._logs.get((topic.name, partition))
+        if log is None or log.tp.topic_id != topic.topic_id:
+            if log is not None:
+                self._diskless.forget(log.tp)
+            log = VirtualLog(
+                topic.partition(partition), topic.kind, self.meta, self._chains, self._open_loglet, self.clock
+            )
+            self._logs[topic.name, partition] = log
         return log
 
     def _open_loglet(self, kind: str, link: LinkSpec) -> Loglet:

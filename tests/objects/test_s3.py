@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from catena.objects.base import ObjectStore
-from catena.objects.probe import probe
 from catena.objects.s3 import S3Objects, S3Settings
 from catena.runtime import SystemEntropy
 from catena.testing.contracts.objects import ObjectStoreContract

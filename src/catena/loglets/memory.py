@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from catena.errors import Sealed
+from catena.errors import Sealed, StaleView
 from catena.formats.record_batch import parse_header
 from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
 from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
@@ -80,6 +80,8 @@ class MemoryLoglet:
             if found and max_bytes < 0:
                 break
             found.append(batch)
+        if found and found[0].offset > offset:
+            raise StaleView(f"{self._link.partition}: offset {offset} was trimmed")
         return found
 
     async def tail(self) -> Tail:

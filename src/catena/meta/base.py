@@ -2,7 +2,8 @@
 
 Contract (the suite in `catena.testing.contracts.meta` runs it against every backend):
 
-- **Linearizable**: every call takes effect at one point between its start and its return, for all processes.
+- **Linearizable**: every call takes effect at one point between its start and its return, for all processes. Only a
+  `scan` or `ceiling` of a store that can't transact sees each record at a moment of its own within the call.
 - A write that expects a version (or ABSENT) succeeds only if the record has just that version (or is not there); else
   it raises Conflict, which carries the record that was found. A version of a key is never used again, not even after
   a delete, so a compare-and-set can't be fooled by A-B-A.
@@ -18,9 +19,10 @@ Contract (the suite in `catena.testing.contracts.meta` runs it against every bac
   stand in two groups of one call, nor twice in a group.
 - Writing over an ephemeral record without a session makes it an ordinary one, and the other way round.
 
-Keys are made as those of objects are: `/`-joined parts of [A-Za-z0-9._=-], no part empty, `.` or `..`; up to 512 bytes,
-in byte order. The bounds of a range may be any ASCII. Values are bytes of up to 1 MiB. A write that breaks one of these
-rules is Rejected. Who may change which key under which condition is catalogued in `catena.meta.keys`.
+Keys are made as those of objects are: `/`-joined parts of [A-Za-z0-9._=-], no part empty, longer than 255, `.` or `..`,
+no key goes on where another one ends (`a` and `a/b`); up to 512 bytes, in byte order. The bounds of a range may be any
+ASCII. Values are bytes of up to 1 MiB. A put that breaks one of these rules is Rejected where the backend can see it.
+Who may change which key under which condition is catalogued in `catena.meta.keys`.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ SCAN_LIMIT = 1000
 MAX_KEY_BYTES = 512
 MAX_VALUE_BYTES = 1 << 20
 
-_KEY = re.compile(r"(?!\.{1,2}(/|$))[A-Za-z0-9._=-]+(/(?!\.{1,2}(/|$))[A-Za-z0-9._=-]+)*", re.ASCII)
+_PART = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._=-]{1,255}"
+_KEY = re.compile(rf"{_PART}(?:/{_PART})*")
 
 
 class Record(NamedTuple):
@@ -138,9 +141,7 @@ class MetaStore(Protocol):
 def check_put(key: str, value: bytes) -> None:
     """Raise Rejected for a record that no backend may take."""
     if len(key) > MAX_KEY_BYTES or _KEY.fullmatch(key) is None:
-        raise Rejected(
-            f"{key!r} cannot be a meta key: it takes 1 to {MAX_KEY_BYTES} of A-Z a-z 0-9 . _ = - in /-joined parts"
-        )
+        raise Rejected(f"{key!r} cannot be a meta key: see catena.meta.base for what can")
     if len(value) > MAX_VALUE_BYTES:
         raise Rejected(f"the value of {key} has {len(value)} bytes, and {MAX_VALUE_BYTES} is the limit")
 

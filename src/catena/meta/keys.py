@@ -3,8 +3,8 @@
 | key | value | changed by | condition |
 |---|---|---|---|
 | `llog/cluster` | cluster id, format version | the first node that starts | absent, then never |
-| `llog/topics/{name}` | TopicRecord: id, partitions, state | anyone: create, add partitions, delete | compare-and-set |
-| `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | absent |
+| `llog/topics/{name}` | TopicRecord: id, partitions, state; stays when the topic is deleted | anyone: create, delete | compare-and-set |
+| `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | any: it says the same |
 | `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
 | `llog/{topic_id}/partitions/{p}/meta/control` | Control: epoch, state, next, pending | anyone: append, seal, open a link | compare-and-set |
 | `llog/{topic_id}/partitions/{p}/handoff/{epoch}` | producer state at the base of the link with this epoch | whoever reconfigures | absent |

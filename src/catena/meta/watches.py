@@ -18,9 +18,14 @@ class LocalWatch:
         self._prefix = prefix
         self._event = asyncio.Event()
         self._closed = False
+        self._waiters = 0
 
     async def changed(self) -> None:
-        await self._event.wait()
+        self._waiters += 1
+        try:
+            await self._event.wait()
+        finally:
+            self._waiters -= 1
         if self._closed:
             raise StoreUnavailable(f"the watch on {self._prefix!r} was closed")
         self._event.clear()
@@ -51,6 +56,13 @@ class Watches:
     def __len__(self) -> int:
         """Of the prefixes that are watched."""
         return len(self._by_prefix)
+
+    def is_watched(self, prefix: str) -> bool:
+        return prefix in self._by_prefix
+
+    def is_awaited(self, prefix: str) -> bool:
+        """Whether somebody waits for a change just now."""
+        return any(watch._waiters for watch in self._by_prefix.get(prefix, ()))
 
     def wake(self, keys: Iterable[str]) -> None:
         for key in keys:

@@ -24,6 +24,7 @@ LIST_PAGE = 1_000
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 
 class FolderObjects:
@@ -37,7 +38,7 @@ class FolderObjects:
     async def open(cls, root: Path, disk: Disk, clock: Clock, entropy: Entropy) -> Self:
         """Make the folder if need be, check that it can be used, and clear away what dead writers left."""
         store = cls(FolderFiles(root, clock, entropy), disk)
-        await store._run("open", store._files.prepare)
+        await store._run("open it", store._files.prepare)
         return store
 
     async def put(self, key: str, data: Buffers, expect: Expect | ETag = ANY) -> ETag:
@@ -86,4 +87,6 @@ class FolderObjects:
             return StoreFull(f"{failed}; free some space, raise the limit, or move the folder")
         if error.errno in _DENIED:
             return StoreRefused(f"{failed}; let this user write there, on a file system with hard links")
+        if error.errno in _NO_FOLDER:
+            return StoreRefused(f"{failed}; name a folder, or a place for a new one")
         return StoreUnavailable(failed)

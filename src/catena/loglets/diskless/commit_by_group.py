@@ -65,7 +65,9 @@ class CommitByGroup:
             work.fail(error)
         else:
             states = {each: known.state for each, known in work.known.items()}
-            work.plan = make_plan(control, work.runs, states, self._entropy.hex_id(), self._clock.now_ms())
+            work.plan = make_plan(
+                control, work.runs, states, partition.failed, self._entropy.hex_id(), self._clock.now_ms()
+            )
 
     async def _send(self, works: list[Work]) -> None:
         try:

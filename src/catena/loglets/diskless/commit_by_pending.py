@@ -103,15 +103,18 @@ class CommitByPending:
             partition.materialized = True
         # Read after the control record was and before the compare-and-set: if that succeeds they were right.
         work.known = {}
-        for producer_id in work.producer_ids:
+        if producer_ids := work.producer_ids:
+            await partition.load_handoff(link)
+        for producer_id in producer_ids:
             known = partition.producers.get(producer_id)
             if known is None:
-                await partition.load_handoff(link)
                 record = await self._meta.get(keys.producer(partition.tp, producer_id))
                 known = partition.learn_producer(link, producer_id, record)
             work.known[producer_id] = known
         states = {producer_id: known.state for producer_id, known in work.known.items()}
-        work.plan = make_plan(control, work.runs, states, self._entropy.hex_id(), self._clock.now_ms())
+        work.plan = make_plan(
+            control, work.runs, states, partition.failed, self._entropy.hex_id(), self._clock.now_ms()
+        )
 
     async def _verify(self, work: Work) -> None:
         """Nothing is to be written, only answered: make sure that what it was judged by is still so."""
@@ -122,7 +125,7 @@ class CommitByPending:
             raise Contended("others committed first")
 
     async def _stands(self, work: Work, found: Record | None) -> bool | None:
-        """Whether a plan of unknown outcome, now refused, was applied before: if not it never will be. None: who knows."""
+        """Whether a plan of unknown outcome, now refused, was applied; if not it can't be any more. None: unclear."""
         plan, tp = work.plan, work.partition.tp
         assert plan is not None
         if found is not None:

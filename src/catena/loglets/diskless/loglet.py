@@ -64,7 +64,7 @@ class Diskless:
 
     async def close(self) -> None:
         """Answer what was taken, then stop."""
-        await self.writer.drain()
+        await self.writer.close()
         await self._tasks.close()
 
 

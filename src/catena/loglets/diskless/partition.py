@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from catena.errors import CatenaError
@@ -61,6 +61,7 @@ class Run:
         self._released(self.size)
 
     def fail(self, error: CatenaError) -> None:
+        self.partition.note_failed(self.entries)
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
@@ -78,6 +79,7 @@ class Partition:
         "committing",
         "control",
         "expect",
+        "failed",
         "materialized",
         "producers",
         "runs",
@@ -95,6 +97,8 @@ class Partition:
         self.materialized = True
         """Whether what `control.pending` stands for is known to be in the index."""
         self.producers: dict[int, KnownProducer] = {}
+        self.failed: dict[int, int] = {}
+        """First sequence number of the batch that failed last, by producer: see `plan.make_plan`."""
         self.runs: deque[Run] = deque()
         self.committing = False
         self.tail: Offset = -1
@@ -125,11 +129,22 @@ class Partition:
             if not waiter.done():
                 waiter.set_result(None)
 
+    def note_failed(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.header.has_producer:
+                self.failed.setdefault(entry.header.producer_id, entry.header.base_sequence)
+        while len(self.failed) > MAX_CACHED_PRODUCERS:
+            del self.failed[next(iter(self.failed))]
+
     async def load_handoff(self, link: LinkSpec) -> Mapping[int, ProducerState]:
-        """Producer state at the base of the link; it never changes, so it is read once."""
+        """Producer state at the base of the link; it never changes, so it is read once.
+
+        What was cached through another link says nothing here: that link had another handoff.
+        """
         if self._handoff_epoch != link.epoch:
             self._handoff = await link.handoff()
             self._handoff_epoch = link.epoch
+            self.producers.clear()
         return self._handoff
 
     def learn_producer(self, link: LinkSpec, producer_id: int, record: Record | None) -> KnownProducer:

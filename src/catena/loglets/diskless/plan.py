@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from catena.errors import OutOfOrderSequence, ProducerFenced, Rejected, Sealed
+from catena.formats.record_batch import BatchHeader
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.records import Control, IndexEntry
 from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
@@ -65,9 +66,19 @@ def opened(control: Control | None, link: LinkSpec) -> Control:
 
 
 def make_plan(
-    control: Control, runs: Sequence[StoredRun], known: Mapping[int, ProducerState | None], append_id: str, now_ms: int
+    control: Control,
+    runs: Sequence[StoredRun],
+    known: Mapping[int, ProducerState | None],
+    failed: Mapping[int, int],
+    append_id: str,
+    now_ms: int,
 ) -> Plan:
-    """`control` is open; `known` has the state of every producer that stands in `runs`."""
+    """`control` is open; `known` has the state of every producer that stands in `runs`.
+
+    `failed` has the sequence number that a producer has to come back with after a batch of it failed here: the log does
+    not know a new producer, so it would take the batches that were in flight behind the failed one, and then refuse the
+    failed one when it is sent again.
+    """
     producers = {producer: unexpired(state, now_ms) for producer, state in known.items()}
     changed: dict[int, ProducerState] = {}
     index: list[IndexEntry] = []
@@ -82,6 +93,7 @@ def make_plan(
             answer: Answer | None = None
             if header.has_producer:
                 try:
+                    _check_failed(producers[header.producer_id], failed, header)
                     answer = find_duplicate(producers[header.producer_id], header)
                 except (ProducerFenced, OutOfOrderSequence) as rejected:
                     answer = rejected
@@ -98,6 +110,13 @@ def make_plan(
         answers.append(told)
     after = Control(control.epoch, "OPEN", offset)
     return Plan(append_id, after, tuple(index), changed, answers, placed)
+
+
+def _check_failed(state: ProducerState | None, failed: Mapping[int, int], header: BatchHeader) -> None:
+    if state is None and failed.get(header.producer_id, header.base_sequence) != header.base_sequence:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sends sequence {header.base_sequence}; {failed[header.producer_id]} failed"
+        )
 
 
 def _extend(

@@ -84,6 +84,7 @@ class Writer:
         self._held_bytes = 0
         self._runs_in_flight = 0
         self._pump_scheduled = False
+        self._closing = False
         self._delay: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -94,7 +95,7 @@ class Writer:
             raise BatchTooLarge(f"a batch of {size} bytes does not fit the buffer of {self._settings.buffer_max_bytes}")
         if self._held_bytes + size > self._settings.buffer_max_bytes:
             raise BackPressure(f"{self._held_bytes} bytes wait to be committed; slow down and try again")
-        if self._tasks.closed:
+        if self._closing:
             raise StoreUnavailable("the node is shutting down")
         waiter: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
         self._hold(partition, link, entry, waiter, size)
@@ -102,8 +103,12 @@ class Writer:
 
     async def drain(self) -> None:
         """Return once everything that was taken is answered."""
-        self._pump()
         await self._idle.wait()
+
+    async def close(self) -> None:
+        """Take nothing more, and answer what was taken."""
+        self._closing = True
+        await self.drain()
 
     def _hold(
         self, partition: Partition, link: LinkSpec, entry: Entry, waiter: asyncio.Future[Offset], size: int

@@ -1,8 +1,8 @@
 """The contract of `catena.meta.base`, as tests.
 
-A backend's test module subclasses MetaStoreContract (and TransactContract, which skips itself where the store declares
-that it cannot transact) and gives two fixtures: `meta`, and `other`, a second handle on the same data, such as another
-process would have. Nothing in here may be overridden.
+A backend's test module subclasses MetaStoreContract and gives two fixtures: `meta`, and `other`, a second handle on the
+same data, such as another process would have. Nothing in here may be overridden. The tests of `transact` are skipped
+where the store itself declares that it can't.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RecordContract:
 
     async def test_what_was_never_put_is_absent(self, meta: MetaStore) -> None:
         await meta.put("t/a", b"")
-        assert await meta.get("t/") is None
+        assert await meta.get("t/A") is None
         assert await meta.get("t/a0") is None
 
     async def test_a_write_is_seen_by_the_next_read_elsewhere(self, meta: MetaStore, other: MetaStore) -> None:
@@ -359,12 +359,16 @@ class SessionContract:
         assert [record.value for record in await other.scan("e/", after("e/"))] == [b"2"]
 
 
+needs_transact = pytest.mark.usefixtures("capability")
+
+
 class TransactContract:
-    @pytest.fixture(autouse=True)
-    def skip_without_the_capability(self, meta: MetaStore) -> None:
+    @pytest.fixture
+    def capability(self, meta: MetaStore) -> None:
         if not meta.can_transact:
             pytest.skip("this store declares that it cannot transact")
 
+    @needs_transact
     async def test_each_group_gets_its_own_answer(self, meta: MetaStore, other: MetaStore) -> None:
         old = await meta.put("x/a", b"a")
         taken = await meta.put("x/b", b"b")
@@ -396,6 +400,7 @@ class TransactContract:
         ]
         assert old not in (a, a_index, any_, c_index)
 
+    @needs_transact
     async def test_a_refused_group_tells_what_it_found(self, meta: MetaStore) -> None:
         there = Record("x/there", b"1", await meta.put("x/there", b"1"))
         group: Group = [Put("x/new", b"", ABSENT), Check("x/there", ABSENT), Delete("x/gone", STALE)]
@@ -405,6 +410,7 @@ class TransactContract:
         assert result == Refused((there, None))
         assert await meta.scan("x/", after("x/")) == [there]
 
+    @needs_transact
     async def test_deletes_and_checks_in_a_group(self, meta: MetaStore, other: MetaStore) -> None:
         version = await meta.put("x/a", b"")
         guard = await meta.put("x/guard", b"")
@@ -416,6 +422,7 @@ class TransactContract:
         assert isinstance(result, Refused)
         assert await meta.get("x/a") is None
 
+    @needs_transact
     async def test_a_key_stands_once_in_a_call(self, meta: MetaStore) -> None:
         twice: list[list[Group]] = [[[Put("x/a", b""), Delete("x/a")]], [[Put("x/a", b"")], [Check("x/a", ABSENT)]]]
         for groups in twice:
@@ -425,12 +432,14 @@ class TransactContract:
             await meta.transact([[Put("x/a", bytes(MAX_VALUE_BYTES + 1))]])
         assert await meta.get("x/a") is None
 
+    @needs_transact
     async def test_many_groups_in_one_call(self, meta: MetaStore, other: MetaStore) -> None:
         groups = [[Put(f"m/{number:04d}/{part}", b"") for part in "abc"] for number in range(300)]
         results = await meta.transact(groups)
         assert all(isinstance(result, Committed) for result in results)
         assert len(await other.scan("m/", after("m/"))) == 900
 
+    @needs_transact
     async def test_racing_creates_of_one_key_in_several_groups(self, meta: MetaStore, other: MetaStore) -> None:
         """All want `shared`, and each a key of its own: one group is applied, and nothing of the others is."""
         calls = [
@@ -448,6 +457,7 @@ class TransactContract:
         assert [record.key for record in await meta.scan("x/", after("x/"))] == [f"x/own-{winner}", "x/shared"]
         assert len(await meta.scan("y/", after("y/"))) == 8
 
+    @needs_transact
     async def test_overlapping_calls_never_block_each_other_for_good_nor_apply_by_half(
         self, meta: MetaStore, other: MetaStore
     ) -> None:

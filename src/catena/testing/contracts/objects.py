@@ -1,7 +1,7 @@
 """The contract of `catena.objects.base`, as tests.
 
-A backend's test module subclasses ObjectStoreContract and gives two fixtures: `store`, empty, and `second_store`, a second
-handle on the same data, such as another process would have. Nothing in here may be overridden.
+A backend's test module subclasses ObjectStoreContract and gives two fixtures: `store`, which is empty, and
+`second_store`, another handle on the same data, such as another process would have. Nothing in here may be overridden.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ObjectStoreContract:
     async def test_get_returns_the_buffers_joined(self, store: ObjectStore) -> None:
         middle = memoryview(b"not cdefg this")[4:9]
         etag = await store.put("a/b", [b"a", b"", bytearray(b"b"), middle, b"h"])
-        assert await store.get("a/b") == (b"abcdefgh"[:2] + b"cdefg" + b"h", etag)
+        assert await store.get("a/b") == (b"abcdefgh", etag)
 
     async def test_an_object_can_be_empty(self, store: ObjectStore) -> None:
         await store.put("nothing", [])

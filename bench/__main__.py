@@ -1,0 +1,61 @@
+"""`python -m bench [NAME ...] [--json FILE]`: run the benchmarks, print their tables, keep the figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import contention, many_partitions, overhead, round_trips, throughput
+from bench.figures import Figure
+
+BENCHMARKS = {
+    "throughput": throughput.run,
+    "overhead": overhead.run,
+    "round-trips": round_trips.run,
+    "many-partitions": many_partitions.run,
+    "contention": contention.run,
+}
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which ones; all by default")
+    parser.add_argument("--json", type=Path, default=RESULTS, help="where the figures are kept")
+    parser.add_argument("--folder", type=Path, help="where data is written; a temporary folder by default")
+    arguments = parser.parse_args()
+    console = Console()
+    results: dict[str, list[dict[str, object]]] = {}
+    if arguments.json.exists():
+        results = json.loads(arguments.json.read_text())["figures"]
+    for name in arguments.names or BENCHMARKS:
+        with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="catena-bench-") as folder:
+            figures = BENCHMARKS[name](Path(folder))
+        _show(console, name, figures)
+        results[name] = [figure._asdict() for figure in figures]
+        _keep(arguments.json, results)
+    console.print(f"kept in {arguments.json.name}")
+
+
+def _show(console: Console, name: str, figures: list[Figure]) -> None:
+    table = Table("figure", "value", "aim", "", title=name, title_justify="left")
+    for figure in figures:
+        verdict = "" if figure.met is None else "[green]met[/]" if figure.met else "[red]missed[/]"
+        table.add_row(figure.name, f"{figure.value:,.4g} {figure.unit}", figure.aim, verdict)
+    console.print(table)
+
+
+def _keep(file: Path, results: dict[str, list[dict[str, object]]]) -> None:
+    file.parent.mkdir(exist_ok=True)
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    file.write_text(json.dumps({"machine": machine, "figures": results}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Four processes append to one partition, beside one process that does: total commits a second, and each one's share.
+
+Every process sends a batch, waits for its offset and sends the next, so that each append is a commit of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from catena.embedded import open_node
+
+from bench.figures import Figure, at_least
+from bench.stand import entry_of
+from catena.config import Settings
+from catena.testing.postgres_server import PostgresServer
+
+PROCESSES = 4
+SECONDS = 4.0
+
+
+def run(folder: Path) -> list[Figure]:
+    figures = [*compare("SQLite", folder / "sqlite", "")]
+    with postgres(folder / "postgres") as address:
+        figures += compare("PostgreSQL", folder / "on-postgres", address)
+    figures += compare("object storage (folder)", folder / "on-objects", "objects:", aims=False)
+    return figures
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    with PostgresServer(folder) as server:
+        yield server.dsn
+
+
+def compare(name: str, folder: Path, meta: str, aims: bool = True) -> Iterator[Figure]:
+    folder.mkdir(parents=True)
+    asyncio.run(create_topic(folder, meta))
+    one = max(appends(folder, meta, 1) for _ in range(2))
+    four = max((appends(folder, meta, PROCESSES) for _ in range(2)), key=sum)
+    ratio, share = sum(four) / sum(one), min(four) / sum(four)
+    yield Figure(f"{name}: one process", sum(one) / SECONDS, "commits/s")
+    yield Figure(f"{name}: {PROCESSES} processes", sum(four) / SECONDS, "commits/s")
+    if aims:
+        yield at_least(f"{name}: {PROCESSES} processes / one", ratio, 0.7)
+        yield at_least(f"{name}: least share of a process", share, 0.15)
+    else:
+        yield Figure(f"{name}: {PROCESSES} processes / one", ratio)
+        yield Figure(f"{name}: least share of a process", share)
+
+
+async def create_topic(folder: Path, meta: str) -> None:
+    async with open_node(Settings(data=str(folder), meta=meta)) as node:
+        await node.topics.create("bench")
+
+
+def appends(folder: Path, meta: str, processes: int) -> list[int]:
+    """How many appends each process had acked in the time that all of them ran."""
+    command = [sys.executable, "-m", "bench.contention", str(folder), meta]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    return [json.loads(child.communicate()[0]) for child in children]
+
+
+async def append_for_a_while(folder: str, meta: str) -> int:
+    async with open_node(Settings(data=folder, meta=meta)) as node:
+        log = await node.log("bench", 0)
+        entry = entry_of([b"x" * 100])
+        await log.append(entry)
+        print("ready", flush=True)
+        sys.stdin.readline()
+        count = 0
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            await log.append(entry)
+            count += 1
+        return count
+
+
+if __name__ == "__main__":
+    print(asyncio.run(append_for_a_while(*sys.argv[1:])))

