@@ -14,7 +14,7 @@ from catena.loglets.base import Entry
 from catena.node import Node
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
-from sim.cluster import Machine, World
+from sim.cluster import Machine, NoAnswer, World
 from sim.history import Append, Delete, LogId, Outcome, Stamp
 from sim.stores import LATE_S, TIMEOUT_S
 
@@ -188,22 +188,29 @@ async def trim(client: Client) -> None:
 
 
 async def delete(client: Client) -> None:
+    """Delete the topic and create it again, unless a delete that nobody answered might take the new one with it."""
     await client.think(0.5)
-    log = client.world.logs[DOOMED][0]
+    (log,) = client.world.logs[DOOMED]
     call = Delete(log, client.name, 0)
     client.history.invoke(call, "delete")
-    while True:
+    unanswered = False
+    while call.outcome is not Outcome.OK:
         try:
             await client.some_machine().call(lambda node: node.topics.delete(DOOMED))
         except UnknownTopic:
-            break
-        except (*NOT_DONE, *NOT_KNOWN):
+            client.history.ok(call, "gone")
+        except NOT_DONE:
             await client.think(0.5)
-            continue
-        break
-    client.history.ok(call, "deleted")
-    await client.think(0.2)
-    await create_topic(client, DOOMED, 1)
+        except NOT_KNOWN as error:
+            unanswered = unanswered or isinstance(error, NoAnswer)
+            await client.think(0.5)
+        else:
+            client.history.ok(call, "deleted")
+    if unanswered:
+        del client.world.logs[DOOMED]
+    else:
+        await client.think(0.2)
+        await create_topic(client, DOOMED, 1)
 
 
 async def heal(world: World) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from catena.config import Settings
-from catena.errors import ConfigError, UnknownPartition
-from catena.loglets.base import LinkSpec, Loglet
+from catena.errors import CatenaError, ConfigError, UnknownPartition
+from catena.loglets.base import Entry, LinkSpec, Loglet
 from catena.loglets.diskless.loglet import Diskless
 from catena.loglets.memory import MemoryLoglet, MemoryMedium
 from catena.meta.base import MetaStore
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Entropy
+from catena.types import Offset
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.log import VirtualLog
@@ -59,6 +63,15 @@ class Node:
         if not 0 <= partition < record.partitions:
             raise UnknownPartition(topic, partition, record.partitions)
         return self._log(record, partition)
+
+    async def append_shared(self, batches: Sequence[tuple[VirtualLog, Entry]]) -> list[Offset | CatenaError]:
+        """Append to many partitions at once. Diskless ones share a blob; each has a result of its own, in this order."""
+        results: list[Offset | CatenaError] = []
+        for result in await asyncio.gather(*(log.append(entry) for log, entry in batches), return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, CatenaError):
+                raise result
+            results.append(result)
+        return results
 
     async def drain(self) -> None:
         """Return once everything that was taken is answered, and nothing of it is left to be written down."""

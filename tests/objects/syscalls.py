@@ -40,3 +40,19 @@ def fail(number: int) -> Callable[[], object]:
         raise OSError(number, "injected")
 
     return refuse
+
+
+@contextmanager
+def recorded(*functions: Callable[..., Any]) -> Iterator[list[str]]:
+    """The names of those of these functions that are called by threads that start from now on, in order."""
+    called: list[str] = []
+
+    def look(_frame: FrameType, seen: str, function: Any) -> None:
+        if seen == "c_call" and function in functions:
+            called.append(function.__name__)
+
+    threading.setprofile(look)
+    try:
+        yield called
+    finally:
+        threading.setprofile(None)

@@ -22,7 +22,7 @@ from catena.objects.folder_files import FolderFiles
 from catena.runtime import SystemClock, SystemEntropy
 from catena.types import ABSENT, ANY, ETag, Expect
 from tests.objects.folder_child import CHECKOUT, NEW
-from tests.objects.syscalls import When, at, fail
+from tests.objects.syscalls import When, at, fail, recorded
 
 OLD = b"old"
 PATIENCE_S = 20
@@ -122,6 +122,33 @@ def raised_by(work: Callable[[], object]) -> BaseException | None:
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     return raised[0] if raised else None
+
+
+def test_a_name_follows_its_bytes_to_the_disk_and_nothing_returns_before_it_is_there(tmp_path: Path) -> None:
+    files = open_files(tmp_path)
+    steps = (os.writev, os.fdatasync, os.mkdir, os.link, os.replace, os.fsync)
+
+    def steps_of(work: Callable[[], object]) -> list[str]:
+        with recorded(*steps) as called:
+            assert raised_by(work) is None
+        return called
+
+    new_folder = ["mkdir", "fsync"]
+    assert steps_of(lambda: put(files, "a/b/c", OLD, ABSENT)) == [
+        *("writev", "fdatasync"),
+        *(*new_folder, *new_folder),
+        *("link", "fsync"),
+    ]
+    assert steps_of(lambda: put(files, "a/b/d", OLD, ABSENT)) == ["writev", "fdatasync", "link", "fsync"]
+    assert steps_of(lambda: put(files, "a/b/d", OLD)) == ["writev", "fdatasync", "replace", "fsync"]
+    assert steps_of(lambda: files.delete(["a/b/d", "a/b/c"])) == ["fsync"]
+    # Another process does not know who made the folders, and whether they are on the disk.
+    another = open_files(tmp_path)
+    assert steps_of(lambda: put(another, "a/b/e", OLD, ABSENT)) == [
+        *("writev", "fdatasync"),
+        *(*new_folder, *new_folder),
+        *("link", "fsync"),
+    ]
 
 
 @pytest.mark.parametrize("call", [os.writev, os.fdatasync, os.link], ids=lambda call: call.__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +82,11 @@ async def test_a_store_that_lies_is_refused(lying: type[MemoryObjects], complain
     assert await list_keys(store, "") == []
 
 
-async def test_the_first_error_is_the_one_that_is_told(s3_server: SeaweedServer) -> None:
-    with pytest.raises(StoreUnavailable, match="cannot write .* no connection"):
-        await probe(S3Objects(replace(s3_server.settings(), endpoint="http://127.0.0.1:1")), SystemEntropy())
+class IgnoresAbsentAndKeepsAll(IgnoresAbsent):
+    async def delete(self, keys: Sequence[str]) -> None:
+        raise StoreUnavailable("no deletes today")
+
+
+async def test_the_first_error_is_the_one_that_is_told() -> None:
+    with pytest.raises(StoreRefused, match="if-none-match"):
+        await probe(IgnoresAbsentAndKeepsAll(SystemClock()), SystemEntropy())

@@ -59,8 +59,9 @@ def test_waiting_for_a_lock_has_an_end(tmp_path: Path, same: bool) -> None:
 
 async def test_a_lock_excludes_processes_and_a_dead_one_lets_go(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
-    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, str(path), **pipes)
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLDER, str(path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     assert holder.stdout is not None
     assert await holder.stdout.readline() == b"held\n"
     with pytest.raises(TimeoutError), FileLock(path, timeout_seconds=0.02).hold():

@@ -70,6 +70,8 @@ class MemoryLoglet:
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         log = await self._open()
+        if offset < log.base:
+            raise StaleView(f"{self._link.partition}: offset {offset} was trimmed")
         if offset >= log.tail and log.sealed:
             raise Sealed(f"{self._link.partition}: epoch {self._link.epoch} ends at {log.tail}")
         found: list[Batch] = []
@@ -80,8 +82,6 @@ class MemoryLoglet:
             if found and max_bytes < 0:
                 break
             found.append(batch)
-        if found and found[0].offset > offset:
-            raise StaleView(f"{self._link.partition}: offset {offset} was trimmed")
         return found
 
     async def tail(self) -> Tail:
@@ -109,9 +109,10 @@ class MemoryLoglet:
 
     async def trim(self, offset: Offset) -> None:
         log = await self._open()
+        tail = log.tail
         if log.batches and log.batches[0].end <= offset:
-            log.base = min(offset, log.tail)
             log.batches = [batch for batch in log.batches if batch.end > offset]
+            log.base = log.batches[0].offset if log.batches else min(offset, tail)
 
     async def close(self) -> None:
         pass

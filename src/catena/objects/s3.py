@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 LIST_PAGE = 1_000
 MAX_TREE_LISTING = 1_000_000
+MAX_PREFIX_CHARS = 100
+"""With the longest key and the slash between them it stays within S3's 1,024."""
 
 _FAILURES = (BaseError, OSError)
 """What obstore raises: its own errors, and FileNotFoundError."""
@@ -47,6 +49,19 @@ class S3Settings:
     request_timeout_ms: int = 30_000
     lists_as_tree: bool = False
     """The store lists folder by folder (`a/b` before `a-b`), as SeaweedFS does, and not in byte order."""
+
+    def __post_init__(self) -> None:
+        if not self.bucket:
+            raise ConfigError("the bucket has no name")
+        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
+            raise ConfigError(f"the endpoint {self.endpoint!r} does not begin with https:// or http://")
+        if self.prefix:
+            try:
+                check_key(self.prefix)
+            except ValueError as error:
+                raise ConfigError(f"the prefix {self.prefix!r} cannot stand before keys: {error}") from error
+        if len(self.prefix) > MAX_PREFIX_CHARS:
+            raise ConfigError(f"the prefix {self.prefix!r} is longer than {MAX_PREFIX_CHARS} characters")
 
 
 class S3Objects:

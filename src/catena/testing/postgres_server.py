@@ -122,14 +122,16 @@ class PostgresServer:
             raise PostgresMissing(f"initdb failed: {result.stderr.strip()}")
 
     def _wait_until_ready(self) -> None:
-        assert self._process is not None
+        process = self._process
+        assert process is not None
         for _ in range(int(START_TIMEOUT_S / _POLL_S)):
             with suppress(subprocess.TimeoutExpired):
-                code = self._process.wait(_POLL_S)
+                code = process.wait(_POLL_S)
                 self._process = None
                 raise PostgresMissing(f"postgres ended with code {code} while it started: {self._last_words()}")
             with suppress(OSError):
-                if "ready" in (self._data / "postmaster.pid").read_text():
+                words = (self._data / "postmaster.pid").read_text().split()
+                if words[:1] == [str(process.pid)] and words[-1] == "ready":
                     return
         self.kill()
         raise PostgresMissing(f"postgres did not start within {START_TIMEOUT_S:g} s: {self._last_words()}")

@@ -25,7 +25,7 @@ ACCESS_KEY = "catena-test"
 SECRET_KEY = "catena-test-secret"
 
 START_SECONDS = 30
-STOP_SECONDS = 6
+STOP_SECONDS = 2
 POLL_SECONDS = 0.05
 START_ATTEMPTS = 3
 

@@ -102,7 +102,7 @@ class VirtualLog:
                 batches = await self.loglet(link).read(offset, max_bytes)
             except Sealed:
                 if (await self.refresh()).link_at(offset) == link:
-                    return await self._nothing_at(offset)  # sealed, and what follows is not published yet
+                    return await self._at_tail(offset)  # sealed, and what follows is not published yet
                 await self._pause(hop)
                 continue
             except (StaleView, ObjectMissing) as error:
@@ -114,7 +114,7 @@ class VirtualLog:
             if link.end is not None:
                 batches = [batch for batch in batches if batch.offset < link.end]
             if not batches:
-                return await self._nothing_at(offset)
+                return await self._at_tail(offset)
             self._seen_tail = max(self._seen_tail, batches[-1].end)
             return batches
         raise Contended(f"{self.tp}: the chain changes all the time")
@@ -251,10 +251,12 @@ class VirtualLog:
         elif chain.last.epoch == link.epoch:
             await self._pause(hop)
 
+    async def _at_tail(self, offset: Offset) -> list[Batch]:
+        """The last link has nothing at `offset`: it is the tail, or beyond it."""
+        return [] if offset == self._seen_tail else await self._nothing_at(offset)
+
     async def _nothing_at(self, offset: Offset) -> list[Batch]:
         """Nothing was found; say whether that is the tail or outside of the log. Never from an old view."""
-        if offset == self._seen_tail:
-            return []
         tail = await self.tail()
         start = await self.start()
         if not start <= offset <= tail:

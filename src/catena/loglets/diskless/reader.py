@@ -68,13 +68,14 @@ class Reader:
 
     async def find_time(self, partition: Partition, timestamp_ms: int, start: Offset) -> Offset | None:
         """Records need not be in order of time, so this looks at one index entry after the other."""
+        # Looked at first: an entry that is written to the index meanwhile is then found there, or here, or in both.
+        control = await self._control(partition)
         after = start
         while entries := await self._index_page(partition, after):
             for entry in entries:
                 if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
                     return found
             after = entries[-1].end_offset + 1
-        control = await self._control(partition)
         for entry in control.pending.entries if control is not None and control.pending is not None else ():
             if (
                 entry.end_offset >= after
