@@ -65,7 +65,7 @@ class Node:
         return self._log(record, partition)
 
     async def append_shared(self, batches: Sequence[tuple[VirtualLog, Entry]]) -> list[Offset | CatenaError]:
-        """Append to many partitions at once. Diskless ones share a blob; each has a result of its own, in this order."""
+        """Append to many partitions at once. Diskless ones share a blob; each has a result of its own, in order."""
         results: list[Offset | CatenaError] = []
         for result in await asyncio.gather(*(log.append(entry) for log, entry in batches), return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, CatenaError):

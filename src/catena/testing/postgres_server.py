@@ -30,6 +30,7 @@ _SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "64MB",
     "log_min_messages": "error",
+    "recovery_init_sync_method": "syncfs",
 }
 
 

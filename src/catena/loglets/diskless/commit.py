@@ -22,6 +22,8 @@ from catena.runtime import Clock, Entropy, Tasks
 
 MAX_CALLS = 4
 MAX_PARTITIONS_PER_CALL = 1000
+MAX_ENTRIES_PER_COMMIT = 2000
+"""Of one partition: what they leave in the control record has to fit a meta record."""
 
 
 class Work:
@@ -178,10 +180,14 @@ class Committer:
 
 
 def _head_runs(partition: Partition) -> list[Run]:
-    """The uploaded runs at the head of the line that came through the same link."""
+    """The uploaded runs at the head of the line that came through the same link: at least one."""
     runs: list[Run] = []
+    entries = 0
     for run in partition.runs:
+        entries += len(run.entries)
         if not run.uploaded or run.link.epoch != partition.runs[0].link.epoch:
+            break
+        if runs and entries > MAX_ENTRIES_PER_COMMIT:
             break
         runs.append(run)
     return runs

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from catena.errors import CatenaError, Contended, Corrupt, OutcomeUnknown, StoreUnavailable
+from catena.errors import CatenaError, Contended, Corrupt, OutcomeUnknown, Sealed, StoreUnavailable
 from catena.loglets.diskless.commit import Backoff, Work
 from catena.loglets.diskless.materialize import materialize
 from catena.loglets.diskless.plan import make_plan, opened
@@ -35,7 +35,10 @@ class CommitByGroup:
         left = list(works)
         attempts = 0
         while left:
-            await asyncio.gather(*(self._prepare(work) for work in left if not work.unknown))
+            fresh = [work for work in left if not work.unknown]
+            await asyncio.gather(*(self._load(work) for work in fresh if _has_to_load(work)))
+            for work in fresh:
+                self._plan(work)
             planned = [work for work in left if not work.done and work.plan is not None]
             if planned:
                 await self._send(planned)
@@ -44,30 +47,37 @@ class CommitByGroup:
                 await self._backoff.pause(attempts, left[0].trouble)
             attempts += 1
 
-    async def _prepare(self, work: Work) -> None:
-        """Plan from what is known. Only leftovers of other links and of the other way to commit cost a round trip."""
+    async def _load(self, work: Work) -> None:
+        """Leftovers of other links and of the other way to commit; nothing else costs a round trip before the call."""
         partition, link = work.partition, work.link
-        work.plan = None
         try:
-            control = opened(partition.control, link)
             if partition.control is not None and partition.control.pending is not None and not partition.materialized:
                 await materialize(self._meta, link, partition.control.epoch, partition.control.pending)
                 partition.materialized = True
-            if producer_ids := work.producer_ids:
-                await partition.load_handoff(link)
-            work.known = {
-                each: partition.producers.get(each) or partition.learn_producer(link, each, None)
-                for each in producer_ids
-            }
-        except (StoreUnavailable, OutcomeUnknown) as error:
+            await partition.load_handoff(link)
+        except (StoreUnavailable, OutcomeUnknown, Contended) as error:
             work.trouble = error
         except CatenaError as error:
             work.fail(error)
-        else:
-            states = {each: known.state for each, known in work.known.items()}
-            work.plan = make_plan(
-                control, work.runs, states, partition.failed, self._entropy.hex_id(), self._clock.now_ms()
-            )
+
+    def _plan(self, work: Work) -> None:
+        """Plan from what is known; producers that are not known are guessed to be as the link found them."""
+        partition, link = work.partition, work.link
+        work.plan = None
+        if work.done or _has_to_load(work):
+            return
+        try:
+            control = opened(partition.control, link)
+        except Sealed as error:
+            work.fail(error)
+            return
+        work.known = {
+            each: partition.producers.get(each) or partition.learn_producer(link, each, None)
+            for each in work.producer_ids
+        }
+        states = {each: known.state for each, known in work.known.items()}
+        now_ms = self._clock.now_ms()
+        work.plan = make_plan(control, work.runs, states, partition.failed, self._entropy.hex_id(), now_ms)
 
     async def _send(self, works: list[Work]) -> None:
         try:
@@ -104,6 +114,11 @@ class CommitByGroup:
         else:
             work.unknown = False
             work.trouble = Contended("others committed first")
+
+
+def _has_to_load(work: Work) -> bool:
+    partition = work.partition
+    return not partition.materialized or bool(work.producer_ids and not partition.has_handoff(work.link))
 
 
 def _group(work: Work) -> Group:

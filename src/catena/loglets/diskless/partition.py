@@ -136,12 +136,15 @@ class Partition:
         while len(self.failed) > MAX_CACHED_PRODUCERS:
             del self.failed[next(iter(self.failed))]
 
+    def has_handoff(self, link: LinkSpec) -> bool:
+        return self._handoff_epoch == link.epoch
+
     async def load_handoff(self, link: LinkSpec) -> Mapping[int, ProducerState]:
         """Producer state at the base of the link; it never changes, so it is read once.
 
         What was cached through another link says nothing here: that link had another handoff.
         """
-        if self._handoff_epoch != link.epoch:
+        if not self.has_handoff(link):
             self._handoff = await link.handoff()
             self._handoff_epoch = link.epoch
             self.producers.clear()

@@ -27,13 +27,15 @@ from catena.errors import (
 )
 from catena.formats import wal_blob
 from catena.loglets.base import Entry, LinkSpec
-from catena.loglets.diskless.commit import Committer
+from catena.loglets.diskless.commit import MAX_ENTRIES_PER_COMMIT, Committer
 from catena.loglets.diskless.partition import Partition, Run
 from catena.meta import keys
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Entropy, Tasks
 from catena.types import ABSENT, Buffers, Epoch, Offset
 
+MAX_RUNS_PER_BLOB = 10_000
+"""They are all named in the blob's header."""
 UPLOAD_ATTEMPTS = 5
 UPLOAD_BACKOFF_S = 0.05
 
@@ -121,7 +123,11 @@ class Writer:
         blob.size += size
         self._held_bytes += size
         self._idle.clear()
-        if blob.size >= self._settings.batch_max_bytes:
+        if (
+            blob.size >= self._settings.batch_max_bytes
+            or len(run.entries) >= MAX_ENTRIES_PER_COMMIT
+            or len(blob.runs) >= MAX_RUNS_PER_BLOB
+        ):
             self._full.append(blob)
             self._forming = _Blob()
         if not self._pump_scheduled:
