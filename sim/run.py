@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import traceback
 from dataclasses import dataclass, field
 
 from sim import checker, scenario, workload
 from sim.chaos import Tally
 from sim.checker import Violation
-from sim.cluster import World
+from sim.cluster import NoAnswer, World
 from sim.history import History
 from sim.loop import SimLoop, Stuck
 
@@ -77,6 +78,8 @@ def _run(world: World) -> list[Violation]:
 
     try:
         world.loop.run(bounded())
-    except (Stuck, TimeoutError) as error:
+    except (Stuck, TimeoutError, NoAnswer) as error:
         return [Violation("liveness", f"the run never ends: {error!r}")]
+    except Exception as error:
+        return [Violation("unexpected error", "".join(traceback.format_exception(error)))]
     return []

@@ -6,12 +6,12 @@ hit, does. Half of the seeds commit with `transact` and half without.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.writer import WriterSettings
 from sim.loop import Chance
-from sim.steps import STEPS
+from sim.steps import DELETE_STEPS, STEPS, TRIM_STEPS
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Scenario:
     transact: bool
     nodes: int
     partitions: int
+    kind: str
+    """Of the first link of each partition."""
     meta: StoreFaults
     objects: StoreFaults
     watches: WatchFaults
@@ -75,6 +77,7 @@ class Scenario:
     reconfigurers: int
     trimmers: int
     deleters: int
+    restarters: int
     think_s: float
     """Mean pause of a client between two calls."""
     diskless: DisklessSettings
@@ -82,34 +85,32 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
+    trimmers, deleters = int(random.random() < 0.4), int(random.random() < 0.25)
+    targets = random.sample(STEPS, 3) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
     return Scenario(
         seed=seed,
         transact=seed % 2 == 0,
         nodes=random.choice((2, 2, 3)),
         partitions=random.choice((1, 1, 2, 3)),
+        kind=random.choice(("diskless", "diskless", "diskless", "memory")),
         meta=_store_faults(random, objects=False),
         objects=_store_faults(random, objects=True),
         watches=WatchFaults(
             lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5), spurious=_maybe(random, 0.3, 0.2)
         ),
-        processes=_process_faults(random),
+        processes=_process_faults(random, tuple(targets)),
         plain_writers=random.randint(1, 3),
         idempotent_writers=random.randint(1, 3),
         batches_per_writer=random.randint(3, 7),
         readers=random.randint(1, 3),
         fencers=int(random.random() < 0.4),
         reconfigurers=random.choice((0, 1, 1, 2)),
-        trimmers=int(random.random() < 0.4),
-        deleters=int(random.random() < 0.25),
+        trimmers=trimmers,
+        deleters=deleters,
+        restarters=int(random.random() < 0.3),
         think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
         diskless=_diskless_settings(random),
     )
-
-
-def calm(scenario: Scenario) -> bool:
-    """Whether no fault of any kind is on."""
-    parts = (scenario.meta, scenario.objects, scenario.watches, scenario.processes)
-    return not any(getattr(part, each.name) for part in parts for each in fields(part))
 
 
 def _maybe(random: Chance, chance: float, most: float) -> float:
@@ -146,13 +147,13 @@ def _diskless_settings(random: Chance) -> DisklessSettings:
     )
 
 
-def _process_faults(random: Chance) -> ProcessFaults:
+def _process_faults(random: Chance, targets: tuple[str, ...]) -> ProcessFaults:
     if random.random() < 0.15:
         return ProcessFaults()
     return ProcessFaults(
         step_strike=_maybe(random, 0.6, 0.05),
-        target_strike=random.choice((0.0, 0.15, 0.4)),
-        targets=tuple(random.sample(STEPS, 3)),
+        target_strike=random.choice((0.1, 0.3, 0.6)),
+        targets=targets,
         pauses=random.choice((0.0, 0.3, 0.5, 0.8)),
         await_gap=random.choice((0, 0, 300, 1000)),
         strikes_max=random.randint(1, 6),

@@ -15,6 +15,7 @@ from catena.loglets.diskless.records import Control
 from catena.meta import keys
 from catena.meta.base import Group, Put
 from catena.virtual_log.chain import Chain
+from catena.virtual_log.topics import TopicRecord
 
 STEPS = (
     "blob:put",
@@ -23,20 +24,35 @@ STEPS = (
     "chain:open",
     "chain:seal",
     "chain:trim",
+    "cluster:create",
     "control:append",
+    "control:open",
     "control:seal",
+    "deleted:create",
     "handoff:create",
+    "handoff:delete range",
     "index:create",
+    "index:delete range",
     "producer:put",
     "topic:create",
     "topic:delete",
-    "topic:tombstone",
+    "topic:free",
     "transact:append",
+    "transact:check",
+    "transact:open",
 )
-"""Those that must be hit."""
+"""Those that a long run must hit."""
+DELETE_STEPS = ("chain:delete", "control:seal", "deleted:create", "topic:create", "topic:delete", "topic:free")
+TRIM_STEPS = ("chain:trim", "handoff:delete range", "index:delete range")
 
 _control = msgspec.json.Decoder(Control)
 _chain = msgspec.json.Decoder(Chain)
+_topic = msgspec.json.Decoder(TopicRecord)
+_TOPIC_STEPS = {"ACTIVE": "create", "DELETING": "delete", "DELETED": "free"}
+
+
+def name_object_put(key: str) -> str:
+    return "blob:put" if key.startswith(keys.WAL_BLOBS) else "object:put"
 
 
 def kind_of(key: str) -> str:
@@ -58,28 +74,27 @@ def name_put(key: str, value: bytes, old: bytes | None) -> str:
             return f"control:{_control_change(value, old)}"
         case "chain":
             return f"chain:{_chain_change(value, old)}"
+        case "topic":
+            return f"topic:{_TOPIC_STEPS[_topic.decode(value).state]}"
         case "producer":
             return "producer:put"
-    return f"{kind}:{'create' if old is None else 'change'}"
+    return f"{kind}:create"
 
 
 def name_transact(groups: Sequence[Group], old: Callable[[str], bytes | None]) -> str:
-    """By the first change of a control record; a call that has none by its first write."""
-    names = [name_put(op.key, op.value, old(op.key)) for group in groups for op in group if isinstance(op, Put)]
-    for name in names:
-        if name.startswith("control:"):
-            return f"transact:{name.removeprefix('control:')}"
-    return f"transact:{names[0] if names else 'check'}"
+    """By the first change of a control record; a call that writes nothing only checks."""
+    for group in groups:
+        for op in group:
+            if isinstance(op, Put) and kind_of(op.key) == "control":
+                return f"transact:{_control_change(op.value, old(op.key))}"
+    return "transact:check"
 
 
 def _control_change(value: bytes, old: bytes | None) -> str:
     new = _control.decode(value)
-    before = None if old is None else _control.decode(old)
     if new.state == "FENCED":
         return "seal"
-    if before is None or new.epoch > before.epoch or new.next > before.next:
-        return "append"
-    return "clear" if new.pending is None else "rewrite"
+    return "open" if old is None or new.epoch > _control.decode(old).epoch else "append"
 
 
 def _chain_change(value: bytes, old: bytes | None) -> str:
@@ -93,4 +108,4 @@ def _chain_change(value: bytes, old: bytes | None) -> str:
         return "open" if new.last.is_open else "seal"
     if new.start > (0 if before is None else before.start):
         return "trim"
-    return "rewrite"
+    return "too late"

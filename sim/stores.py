@@ -22,7 +22,7 @@ from catena.meta.base import SCAN_LIMIT, Group, GroupResult, Record, Session, Wa
 from catena.meta.memory import MemoryMeta
 from catena.objects.base import Blob, ObjectInfo, Range
 from catena.objects.memory import MemoryObjects
-from catena.types import ABSENT, ANY, Buffer, Buffers, ETag, Expect, Version
+from catena.types import ANY, Buffer, Buffers, ETag, Expect, Version
 from sim import steps
 from sim.chaos import Chaos, Moment, Strike, Tally
 from sim.history import History
@@ -316,8 +316,7 @@ class FaultyObjects:
     async def put(self, key: str, data: Buffers, expect: Expect | ETag = ANY) -> ETag:
         # A real client has sent these bytes, or made its own copy, before anyone can change them.
         sent = [bytes(part) for part in data]
-        step = "blob:put" if expect is ABSENT else "object:put"
-        return await self._wire.write(step, lambda: at_once(self._inner.put(key, sent, expect)))
+        return await self._wire.write(steps.name_object_put(key), lambda: at_once(self._inner.put(key, sent, expect)))
 
     async def get(self, key: str) -> Blob:
         return await self._wire.read(lambda: at_once(self._inner.get(key)))

@@ -57,6 +57,7 @@ def _clients(world: World) -> list[Coroutine[Any, Any, None]]:
     clients += [reconfigure(Client(world, f"c{n}")) for n in range(scenario.reconfigurers)]
     clients += [trim(Client(world, f"t{n}")) for n in range(scenario.trimmers)]
     clients += [delete(Client(world, f"d{n}")) for n in range(scenario.deleters)]
+    clients += [restart(Client(world, f"s{n}")) for n in range(scenario.restarters)]
     return clients
 
 
@@ -65,7 +66,7 @@ async def create_topic(client: Client, topic: str, partitions: int) -> None:
 
     async def create(node: Node) -> str:
         try:
-            await node.topics.create(topic, partitions=partitions)
+            await node.topics.create(topic, partitions, client.world.scenario.kind)
         except TopicExists:
             pass
         return (await node.log(topic, 0)).tp.topic_id
@@ -211,6 +212,17 @@ async def delete(client: Client) -> None:
     else:
         await client.think(0.2)
         await create_topic(client, DOOMED, 1)
+
+
+async def restart(client: Client) -> None:
+    """A rolling restart: nodes are closed cleanly, one after the other, while clients go on."""
+    for machine in client.world.machines:
+        await client.think(0.5)
+        try:
+            await machine.stop()
+        except NoAnswer as error:
+            client.history.note(f"{machine.name} is not closed: {error}")
+        await machine.kill()
 
 
 async def heal(world: World) -> None:

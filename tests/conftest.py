@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
+from catena.testing.postgres_server import PostgresMissing, PostgresServer
 from catena.testing.s3_server import S3ServerError, SeaweedServer
 
 
@@ -27,3 +30,17 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServe
         cannot_have("s3", str(error))
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server; tests keep apart by schemas of their own, and one that kills or pauses it starts its own."""
+    # Not below pytest's own folder, which only root may enter if root runs the tests: the server runs as nobody then.
+    with tempfile.TemporaryDirectory(prefix="catena-postgres-") as folder:
+        try:
+            server = PostgresServer(Path(folder))
+            server.start()
+        except PostgresMissing as error:
+            cannot_have("postgres", str(error))
+        yield server
+        server.stop()

@@ -39,7 +39,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.objects or f"folder:{Path(self.data) / 'objects'}"
 
 
-def load(file: str | None = None, environment: Mapping[str, str] | None = None, **options: str | None) -> Settings:
+def load(file: str | None = None, environment: Mapping[str, str] | None = None, **options: Any) -> Settings:
     environment = environment or {}
     values: dict[str, Any] = {}
     file = file or environment.get("CATENA_CONFIG")

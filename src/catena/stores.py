@@ -105,9 +105,10 @@ def s3_settings(url: str) -> S3Settings:
 
     address = urlsplit(url)
     parameters = dict(parse_qsl(address.query, keep_blank_values=True))
-    for name in parameters.keys() - set(S3_PARAMETERS):
+    unknown = [name for name in parameters if name not in S3_PARAMETERS]
+    if unknown:
         raise ConfigError(
-            f"setting objects: an s3 address has no parameter {name!r}, only {', '.join(S3_PARAMETERS)}; "
+            f"setting objects: an s3 address has no parameter {unknown[0]!r}, only {', '.join(S3_PARAMETERS)}; "
             "credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
     as_tree = parameters.get("lists_as_tree", "false")

@@ -16,20 +16,21 @@ When = Literal["before", "after"]
 
 
 @contextmanager
-def at(when: When, function: Callable[..., Any], do: Callable[[], object]) -> Iterator[None]:
-    """Do it once, at the first such call. If it raises before the call, the call is not made."""
+def at(when: When, function: Callable[..., Any], do: Callable[[], object], times: int = 1) -> Iterator[None]:
+    """Do it at the first such call, or at the first few. If it raises before the call, the call is not made."""
     event = "c_call" if when == "before" else "c_return"
-    armed = threading.Lock()
+    left = threading.Semaphore(times)
 
     def look(_frame: FrameType, seen: str, called: Any) -> None:
-        if seen == event and called is function and armed.acquire(blocking=False):
+        if seen == event and called is function and left.acquire(blocking=False):
             do()
 
     threading.setprofile(look)
     try:
         yield
     finally:
-        armed.acquire(blocking=False)
+        while left.acquire(blocking=False):
+            pass
         threading.setprofile(None)
 
 

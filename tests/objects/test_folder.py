@@ -98,7 +98,7 @@ async def test_a_limit_of_the_system_is_named_with_the_bytes_that_it_refused(tmp
         (errno.EDQUOT, StoreFull),
         (errno.EACCES, StoreRefused),
         (errno.EROFS, StoreRefused),
-        (errno.EIO, StoreUnavailable),
+        (errno.ENOMEM, StoreUnavailable),
         (errno.EMFILE, StoreUnavailable),
     ],
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import itertools
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -204,6 +206,21 @@ def test_after_a_failed_fsync_of_a_folder_nothing_is_trusted(tmp_path: Path, key
     assert visible(open_files(tmp_path), "b") == OLD
 
 
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [(os.writev, OSError), (os.fdatasync, OSError), (os.link, OutcomeUnknown), (os.replace, OutcomeUnknown)],
+    ids=lambda value: value.__name__,
+)
+def test_a_disk_that_fails_before_the_name_is_given_has_done_nothing(
+    tmp_path: Path, call: Callable[..., Any], error: type[Exception]
+) -> None:
+    files = open_files(tmp_path)
+    with at("before", call, fail(errno.EIO)):
+        assert isinstance(raised_by(lambda: put(files, "a", OLD, ANY if call is os.replace else ABSENT)), error)
+    assert visible(files, "a") is None
+    assert unpublished(tmp_path) == []
+
+
 def test_a_failed_delete_may_have_been_applied(tmp_path: Path) -> None:
     files = open_files(tmp_path)
     put(files, "a/b", OLD)
@@ -252,3 +269,32 @@ def test_whoever_replaces_first_wins(tmp_path: Path, call: Callable[..., Any]) -
         assert isinstance(raised_by(lambda: put(files, "a", b"loser", etag)), Conflict)
     assert visible(files, "a") == b"winner"
     assert unpublished(tmp_path) == []
+
+
+def test_a_delete_waits_for_a_replacement_that_has_compared(tmp_path: Path) -> None:
+    files, second = open_files(tmp_path), open_files(tmp_path)
+    etag = put(files, "a", OLD)
+    deleting = threading.Thread(target=second.delete, args=(["a"],))
+
+    def delete() -> None:
+        deleting.start()
+        deleting.join(0.05)
+        assert deleting.is_alive(), "it came between the comparison and the rename"
+
+    with at("before", os.replace, delete):
+        assert raised_by(lambda: put(files, "a", b"new", etag)) is None
+    deleting.join(PATIENCE_S)
+    assert visible(files, "a") is None
+
+
+def test_what_the_kernel_writes_in_parts_arrives_whole(tmp_path: Path) -> None:
+    files = open_files(tmp_path)
+    buffers = [bytes([number]) * 1_000 for number in range(10)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = itertools.count(700, 700)
+    with at("before", os.writev, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (next(limits), hard)), times=99):
+        raised = raised_by(lambda: files.put("a", [memoryview(buffer) for buffer in buffers], ANY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised is None
+    assert next(limits) > 10_000
+    assert visible(files, "a") == b"".join(buffers)

@@ -177,12 +177,19 @@ class FolderFiles:
         raise OSError(errno.EAGAIN, f"{MAX_CREATE_ATTEMPTS} new files in {self._writing} were taken for leftovers")
 
     def _publish(self, file: int, unpublished: str, key: str, expect: Expect | ETag) -> None:
-        if expect is ABSENT:
-            try:
+        try:
+            if expect is ABSENT:
                 os.link(unpublished, self._path(key))
-            except FileExistsError:
-                raise Conflict(key) from None
-            return
+            else:
+                self._replace(file, unpublished, key, expect)
+        except FileExistsError:
+            raise Conflict(key) from None
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise OutcomeUnknown(f"the disk failed while {key} got its name in {self.root}: {error}") from error
+            raise
+
+    def _replace(self, file: int, unpublished: str, key: str, expect: Expect | ETag) -> None:
         with self._lock.hold():
             found = self._find(key)
             _check(key, expect, found)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 # The interpreter can't switch threads within one `sort`, so a big folder is sorted in runs which are then merged.
-SORT_RUN = 5_000
+SORT_RUN = 2_000
 
 
 class File(NamedTuple):

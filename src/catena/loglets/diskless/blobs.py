@@ -133,7 +133,9 @@ class BlobReader:
         bodies: list[Buffer] = []
         for start, length in ranges:
             at = next(i for i, range_ in enumerate(merged) if range_.start <= start < range_.start + range_.length)
-            bodies.append(parts[at][start - merged[at].start :][:length])
+            body = parts[at][start - merged[at].start :][:length]
+            # A run of its own, so that what the cache holds of a merged range is what it counts.
+            bodies.append(body if len(body) == len(parts[at]) else bytes(body))
         return bodies
 
 

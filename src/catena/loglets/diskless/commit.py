@@ -38,6 +38,7 @@ class Work:
         "link",
         "partition",
         "plan",
+        "producer_ids",
         "runs",
         "trouble",
         "unknown",
@@ -50,6 +51,8 @@ class Work:
         self.runs = runs
         self.link: LinkSpec = runs[0].link
         self.deadline = min(run.deadline for run in runs)
+        headers = [entry.header for run in runs for entry in run.entries]
+        self.producer_ids = list(dict.fromkeys(header.producer_id for header in headers if header.has_producer))
         self.plan: Plan | None = None
         self.unknown = False
         """Whether `plan` was sent and may have been applied, or may still be."""
@@ -60,14 +63,6 @@ class Work:
         self.done = False
         self._tail_cache = tail_cache
         self._ended = ended
-
-    @property
-    def producer_ids(self) -> list[int]:
-        """In order of appearance, each once."""
-        seen = {
-            entry.header.producer_id: None for run in self.runs for entry in run.entries if entry.header.has_producer
-        }
-        return list(seen)
 
     def ack(self) -> None:
         """The plan has come true: tell each appender what it has for them."""

@@ -98,10 +98,10 @@ class Reader:
         entries: list[IndexEntry] = []
         following = offset
         size = 0
-        while size < max_bytes and len(entries) < MAX_RUNS_PER_READ:
+        while not entries or (size < max_bytes and len(entries) < MAX_RUNS_PER_READ):
             page = await self._index_page(partition, following)
             for entry in page:
-                if entry.start_offset > following or size >= max_bytes:
+                if entry.start_offset > following or (entries and size >= max_bytes):
                     return entries or await self._find_pending(partition, offset)
                 entries.append(entry)
                 following = entry.end_offset + 1
@@ -114,7 +114,7 @@ class Reader:
         control = await self._control(partition)
         pending = control.pending if control is not None else None
         found = [entry for entry in pending.entries if entry.end_offset >= offset] if pending is not None else []
-        if not found:
+        if not found or found[0].start_offset > offset:
             # Between our two looks the pending entry may have been written to the index and replaced.
             found = [entry for entry in await self._index_page(partition, offset) if entry.start_offset <= offset][:1]
         if not found or found[0].start_offset > offset:

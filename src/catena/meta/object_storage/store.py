@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import NamedTuple
 
-from catena.errors import CatenaError, Conflict, Contended, ObjectMissing, OutcomeUnknown, SessionExpired
+from catena.errors import CatenaError, Conflict, Contended, ObjectMissing, OutcomeUnknown, RetryLater, SessionExpired
 from catena.meta.base import SCAN_LIMIT, Group, GroupResult, Record, Session, check_put
 from catena.meta.object_storage.envelope import Envelope, decode, encode
 from catena.meta.object_storage.polling import Polling
@@ -127,7 +127,8 @@ class ObjectMeta:
 
     async def _renew(self, session: str, ttl_ms: int) -> bool:
         renewed = await self._sessions.renew(session, ttl_ms)
-        await self._sessions.look_around()
+        with suppress(RetryLater, OutcomeUnknown):  # others look as well
+            await self._sessions.look_around()
         return renewed
 
     async def _find(self, key: str) -> _Found:

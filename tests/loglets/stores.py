@@ -1,0 +1,118 @@
+"""The stores that loglets are tested on, each as several processes would open it, and nodes that use them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from catena.loglets.base import LinkSpec
+from catena.loglets.diskless.loglet import Diskless, DisklessLoglet, DisklessSettings
+from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
+from catena.meta import keys
+from catena.meta.base import MetaStore
+from catena.meta.memory import MemoryMeta
+from catena.meta.object_storage import ObjectMeta
+from catena.meta.sqlite import SqliteMeta
+from catena.objects.base import ObjectStore
+from catena.objects.memory import MemoryObjects
+from catena.runtime import Clock, SystemClock, SystemEntropy
+from catena.testing.contracts.loglet import PATIENCE_S
+from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
+from catena.types import TopicPartition
+
+WAYS = ("memory", "memory without transact")
+"""Enough where only the way to commit matters."""
+BACKENDS = (*WAYS, "sqlite", "sqlite without transact", "objects")
+
+
+class TestClock(SystemClock):
+    """The time of day is what the test says it is; waiting is real."""
+
+    __test__ = False
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.time_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+
+class DisklessNode:
+    """What one process has of the diskless loglet, with faults of its own."""
+
+    def __init__(self, meta: MetaStore, objects: ObjectStore, clock: Clock, settings: DisklessSettings) -> None:
+        self.faults = Faults()
+        self.diskless = Diskless(
+            FaultyMeta(meta, self.faults),
+            FaultyObjects(objects, self.faults),
+            clock,
+            SystemEntropy(),
+            "cluster",
+            settings,
+        )
+
+    def open(self, link: LinkSpec) -> DisklessLoglet:
+        return self.diskless.open(link)
+
+
+class Stores:
+    """An object store and a meta store, and whatever was opened on them, closed at the end."""
+
+    def __init__(self, backend: str, folder: Path, request: pytest.FixtureRequest, clock: Clock | None = None) -> None:
+        self._backend, _, without = backend.partition(" without ")
+        self.can_transact = not without and self._backend != "objects"
+        self.commit_step = "transact" if self.can_transact else "put control"
+        """The step that commits an append."""
+        self.clock = clock or SystemClock()
+        self.objects: ObjectStore = MemoryObjects(self.clock)
+        self._memory = MemoryMeta(self.clock, self.can_transact)
+        self._folder = folder
+        self._request = request
+        self._opened = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self.meta = await self.open_meta()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._opened.aclose()
+
+    async def open_meta(self) -> MetaStore:
+        """A handle of its own, as another process has one."""
+        meta = await self._open_meta()
+        if meta is not self._memory:
+            self._opened.push_async_callback(meta.close)
+        return meta
+
+    async def node(self, settings: DisklessSettings | None = None) -> DisklessNode:
+        node = DisklessNode(await self.open_meta(), self.objects, self.clock, settings or DisklessSettings())
+        self._opened.push_async_callback(node.diskless.close)
+        return node
+
+    async def control(self, tp: TopicPartition) -> Control:
+        record = await self.meta.get(keys.control(tp))
+        assert record is not None
+        return decode_control(record.key, record.value)
+
+    async def index(self, tp: TopicPartition) -> list[IndexEntry]:
+        records = await self.meta.scan(keys.index_prefix(tp), keys.after(keys.index_prefix(tp)))
+        return [decode_index_entry(record.key, record.value) for record in records]
+
+    async def _open_meta(self) -> MetaStore:
+        match self._backend:
+            case "memory":
+                return self._memory
+            case "sqlite":
+                return SqliteMeta(self._folder / "meta.db", self.clock, SystemEntropy(), self.can_transact)
+            case "objects":
+                return ObjectMeta(self.objects, self.clock, SystemEntropy())
+            case _:
+                raise AssertionError(self._backend)

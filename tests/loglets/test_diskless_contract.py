@@ -1,0 +1,27 @@
+"""The diskless loglet keeps the contract, on every meta store and in both ways to commit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from catena.testing.contracts.loglet import LogletContract, OpenLink
+from tests.loglets.stores import BACKENDS, Stores
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+class TestDisklessLoglet(LogletContract):
+    @pytest.fixture
+    async def stores(self, backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
+        async with Stores(backend, tmp_path, request) as stores:
+            yield stores
+
+    @pytest.fixture
+    async def open_here(self, stores: Stores) -> OpenLink:
+        return (await stores.node()).open
+
+    @pytest.fixture
+    async def open_there(self, stores: Stores) -> OpenLink:
+        return (await stores.node()).open
