@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from catena.embedded import open_node
-
 from bench.figures import Figure, at_least
-from bench.stand import entry_of
+from bench.stand import entry_of, open_node
 from catena.config import Settings
 from catena.testing.postgres_server import PostgresServer
 

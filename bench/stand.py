@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from catena.config import Settings
 from catena.formats.record_batch import parse_header
 from catena.formats.records import build_batch
 from catena.loglets.base import Entry
-from catena.meta.sqlite import SqliteMeta
 from catena.node import Node
-from catena.objects.folder import FolderObjects
-from catena.runtime import Disk, SystemClock, SystemEntropy
+from catena.runtime import SystemClock, SystemEntropy
+from catena.stores import open_stores
 
 
 @asynccontextmanager
-async def embedded_node(folder: Path, settings: Settings | None = None) -> AsyncIterator[Node]:
+async def open_node(settings: Settings) -> AsyncIterator[Node]:
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with open_stores(settings, clock, entropy) as stores:
+        node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
+        try:
+            yield node
+        finally:
+            await node.close()
+
+
+def embedded_node(folder: Path) -> AbstractAsyncContextManager[Node]:
     """The embedded default: a folder and SQLite, fsync on."""
-    clock, entropy, disk = SystemClock(), SystemEntropy(), Disk()
-    objects = await FolderObjects.open(folder / "objects", disk, clock, entropy)
-    meta = SqliteMeta(folder / "meta.db", clock, entropy)
-    node = await Node.start(settings or Settings(), meta, objects, clock, entropy)
-    try:
-        yield node
-    finally:
-        await node.close()
-        await meta.close()
-        await objects.close()
-        disk.close()
+    return open_node(Settings(data=str(folder)))
 
 
 def entry_of(values: Sequence[bytes], producer: tuple[int, int] | None = None) -> Entry:

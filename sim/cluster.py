@@ -117,8 +117,8 @@ class Machine:
             await self._run_in_process(node.close(), PATIENCE_S)
 
     async def call(self, work: Callable[[Node], Coroutine[Any, Any, T]], patience_s: float = PATIENCE_S) -> T:
-        node = self.node
-        if node is None:
+        node, process = self.node, self.process
+        if node is None or process is None or not process.alive:
             raise NotConnected(self.name)
         return await self._run_in_process(work(node), patience_s)
 

@@ -9,7 +9,8 @@ Theory of operation
   Tasks inherit the context, so all that a process ever started is its own.
 - What must outlive a process (a request that already left it) is scheduled in a context without it.
 
-Dead tasks are kept until `bury`, since Python runs the `finally` blocks of a coroutine that is garbage collected.
+What is left of the dead is kept until `bury`: Python runs the `finally` blocks of a coroutine that is garbage collected,
+and complains about results that nobody fetched.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._timer_count = 0
         self._dead_tasks: list[asyncio.Task[Any]] = []
+        self._dropped: list[asyncio.Handle] = []
         self._interrupt_at = -1
         self._interrupt: Callable[[Process], None] | None = None
         self.steps = 0
@@ -118,10 +120,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def crash(self, process: Process) -> None:
         process.alive = False
+        # Whatever is under way, of any process: it is only kept, and a live task does not mind.
+        self._dead_tasks += asyncio.all_tasks(self)
+        self._dropped += process.parked
         process.parked.clear()
-        for task in asyncio.all_tasks(self):
-            if not task.done():
-                self._dead_tasks.append(task)
 
     def pause(self, process: Process) -> None:
         process.paused = True
@@ -159,6 +161,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 if self.steps >= self._interrupt_at >= 0:
                     self._fire_interrupt(process)
                 if not process.alive:
+                    self._dropped.append(handle)
                     continue
                 if process.paused:
                     process.parked.append(handle)
@@ -187,10 +190,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def bury(self) -> None:
         """Dispose of every task that is left, once nobody looks at the run any more, and close the loop."""
         left = [*self._dead_tasks, *asyncio.all_tasks(self)]
-        self._dead_tasks.clear()
-        self._runnable.clear()
-        self._timers.clear()
         with _no_last_words():
+            self._dead_tasks.clear()
+            self._dropped.clear()
+            self._runnable.clear()
+            self._timers.clear()
             for task in left:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 coroutine = task.get_coro()

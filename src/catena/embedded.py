@@ -132,7 +132,7 @@ class Log:
         Appends of this `Log` to a partition keep the order of the calls, and each is in the log once, also after
         retries. Many at once cost little more than one: `await asyncio.gather(*(log.append(t, v) for v in values))`.
 
-        Raises RetryLater (after half a minute of trouble) if the record is not in the log, and OutcomeUnknown if nobody
+        Raises RetryLater (after a minute of trouble) if the record is not in the log, and OutcomeUnknown if nobody
         can tell; LogSealed if the partition was sealed.
         """
         record = _new_record(Message(value, key, headers, timestamp_ms), self._clock.now_ms())
@@ -166,29 +166,44 @@ class Log:
 
         Raises OffsetOutOfRange, which says what the log holds, if `start` is before or beyond it.
         """
-        log, offset, end = await self._ask(topic, partition, _bounds, start)
-        if limit is not None:
-            end = min(end, offset + limit)
-        while offset < end:
-            for record in await self._read(log, offset):
-                if record.offset >= end:
-                    return
+        async for records in self.read_batches(topic, partition, start, limit=limit):
+            for record in records:
                 yield record
-                offset = record.offset + 1
 
     async def follow(self, topic: str, partition: int = 0, start: Position = "latest") -> AsyncIterator[Record]:
         """The records from `start` on, and then each new one as it comes, for ever: leave the loop with `break`.
 
         It sleeps while there is nothing new. A sealed log is waited for until it is reopened.
         """
-        log, offset, end = await self._ask(topic, partition, _bounds, start)
-        while True:
-            while offset < end:
-                for record in await self._read(log, offset):
-                    yield record
-                    offset = record.offset + 1
-            await self._patiently(log.wait_for_tail, offset, LONG_POLL_S)
-            end = await self._patiently(log.tail)
+        async for records in self.read_batches(topic, partition, start, follow=True):
+            for record in records:
+                yield record
+
+    async def read_batches(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: Position = "earliest",
+        *,
+        limit: int | None = None,
+        follow: bool = False,
+    ) -> AsyncIterator[list[Record]]:
+        """As `read` does, or `follow`, but about a megabyte of records at a time: the fast way out."""
+        log, offset, tail = await self._ask(topic, partition, _bounds, start)
+        end = None if follow else tail
+        if limit is not None:
+            end = offset + limit if end is None else min(end, offset + limit)
+        while end is None or offset < end:
+            if offset == tail:
+                await self._patiently(log.wait_for_tail, offset, LONG_POLL_S)
+                tail = await self._patiently(log.tail)
+                continue
+            records, offset = await self._read(log, offset)
+            tail = max(tail, offset)
+            if end is not None and offset > end:
+                records = [record for record in records if record.offset < end]
+            if records:
+                yield records
 
     async def start(self, topic: str, partition: int = 0) -> Offset:
         """The first offset that can be read: 0 until the log is trimmed."""
@@ -282,8 +297,8 @@ class Log:
                 await self._clock.sleep(FIRST_PAUSE_S * 2**tried * (0.5 + self._entropy.jitter() / 2))
         return await work(*args, **kwargs)
 
-    async def _read(self, log: VirtualLog, offset: Offset) -> list[Record]:
-        """Some records from `offset` on, one at least: the caller knows that there is one."""
+    async def _read(self, log: VirtualLog, offset: Offset) -> tuple[list[Record], Offset]:
+        """Records from `offset` on, which is below the tail, and the offset to go on with."""
         batches = await self._patiently(log.read, offset, READ_BYTES)
         if not batches:
             kind = link.kind if (link := (await log.refresh()).link_at(offset)) else "no"
@@ -292,14 +307,12 @@ class Log:
                 "with its process, and `trim` gives it up"
             )
         try:
-            return [
-                record
-                for batch in batches
-                for record in iter_records(batch.data, batch.offset)
-                if record.offset >= offset
-            ]
+            records = [record for batch in batches for record in iter_records(batch.data, batch.offset)]
         except InvalidBatch as error:
             raise Corrupt(f"{log.tp}: a batch at or after offset {offset} can't be read: {error}") from error
+        if records and records[0].offset < offset:
+            records = [record for record in records if record.offset >= offset]
+        return records, batches[-1].end
 
 
 async def _bounds(log: VirtualLog, start: Position) -> tuple[VirtualLog, Offset, Offset]:

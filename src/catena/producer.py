@@ -43,7 +43,8 @@ from catena.virtual_log.log import VirtualLog
 BATCH_BYTES = 1 << 20
 """Appends that wait are gathered up to here; a single larger one is sent as it is."""
 RECORD_OVERHEAD_BYTES = 16
-RETRY_FOR_S = 30.0
+RETRY_FOR_S = 60.0
+"""More than one commit deadline, so that an unknown outcome is always asked about once more."""
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 RESTED_TOO_LONG_S = EXPIRY_MS / 1000 / 2

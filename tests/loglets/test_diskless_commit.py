@@ -149,14 +149,9 @@ class TestEpochs:
         assert writer.faults.taken[stores.commit_step] == before + 1, "the first one should have been refused"
 
 
+@pytest.mark.parametrize("stores", ["memory without transact"], indirect=True)
 class TestPending:
     """What a commit without `transact` leaves to be written down."""
-
-    @pytest.fixture
-    def stores(self, stores: Stores) -> Stores:
-        if stores.can_transact:
-            pytest.skip("there is nothing pending with transact")
-        return stores
 
     async def leave_pending(self, stores: Stores, links: Links, *values: str, stamp: Stamp | None = None) -> None:
         """Append as a writer does that dies right after its commit."""
@@ -226,15 +221,9 @@ class TestPending:
         self, stores: Stores, links: Links
     ) -> None:
         writer, other = await stores.node(), await stores.node()
-        stall = Stall()
-
-        async def stalled_boundary() -> Offset:
-            stall.reached.set()
-            await stall._gate.wait()
-            return links.boundary
-
-        spec = links.spec()._replace(boundary=stalled_boundary)
-        await writer.open(spec).append(make_entry("a", "b"))
+        spec, stall = links.spec(), Stall()
+        stalled = spec._replace(boundary=lambda: stall.strike(spec.boundary))
+        await writer.open(stalled).append(make_entry("a", "b"))
         await stall.reached.wait()
         await other.open(links.spec()).append(make_entry("c"))
         links.boundary = 2
@@ -388,11 +377,11 @@ class TestUnknownOutcomes:
 class TestDeadline:
     async def test_a_blob_that_waited_too_long_for_its_commit_is_dropped(self, stores: Stores, links: Links) -> None:
         """By then vacuum may have taken it."""
-        node = await stores.node(HASTY)
+        node = await stores.node()
         upload = node.faults.at("blob put", Stall(applied=True))
         append = asyncio.ensure_future(node.open(links.spec()).append(make_entry("old")))
         await upload.reached.wait()
-        await asyncio.sleep(HASTY.writer.commit_deadline_ms / 1000)
+        stores.quick_clock.leap(60)
         upload.let_go()
         with pytest.raises(CatenaError):
             await append

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from catena.errors import CatenaError, Corrupt, InvalidBatch, StoreUnavailable
 from catena.formats.bytes_batch import as_record_batch
-from catena.formats.record_batch import check_crc, split_batches
+from catena.formats.record_batch import check_crc, parse_header
 from catena.formats.wal_blob import BYTES_BATCH_V1, KAFKA_BATCH_V2
 from catena.loglets.base import Batch
 from catena.loglets.diskless.records import IndexEntry
@@ -183,23 +183,32 @@ def _fail(wants: Sequence[_Want], error: CatenaError) -> None:
 
 def decode_run(entry: IndexEntry, body: Buffer) -> list[Batch]:
     """Cut a run into its batches and check each; this is where a store's bytes are last doubted."""
-    where = f"{entry.data_key}, bytes {entry.byte_offset} to {entry.byte_offset + len(body) - 1}"
-    if entry.encoding == BYTES_BATCH_V1:
-        body = as_record_batch(body, entry.created_at_ms)
-    elif entry.encoding != KAFKA_BATCH_V2:
-        raise Corrupt(f"{where}: encoding {entry.encoding!r} is unknown")
     batches: list[Batch] = []
     offset = entry.start_offset
+    at = 0
     try:
-        for header, data in split_batches(body):
-            check_crc(data, header)
-            batches.append(Batch(offset, header.count, data))
+        rest = memoryview(_as_batches(entry, body))
+        while rest:
+            header = parse_header(rest)
+            check_crc(rest, header)
+            batches.append(Batch(offset, header.count, rest[: header.length]))
             offset += header.count
-    except InvalidBatch as error:
-        raise Corrupt(f"{where}, offset {offset}: {error}") from error
-    if offset != entry.end_offset + 1:
-        raise Corrupt(f"{where}: {offset - entry.start_offset} offsets, and the index says {entry.msg_count}")
+            at += header.length
+            rest = rest[header.length :]
+        if offset != entry.end_offset + 1:
+            raise Corrupt(f"the run ends here, and the index says at {entry.end_offset + 1}")
+    except (InvalidBatch, Corrupt) as error:
+        place = f"object {entry.data_key}, the batch at byte {entry.byte_offset + at} for offset {offset}"
+        raise Corrupt(f"{place}: {error}") from error
     return batches
+
+
+def _as_batches(entry: IndexEntry, body: Buffer) -> Buffer:
+    if entry.encoding == KAFKA_BATCH_V2:
+        return body
+    if entry.encoding == BYTES_BATCH_V1:
+        return as_record_batch(body, entry.created_at_ms)
+    raise Corrupt(f"encoding {entry.encoding!r} is unknown")
 
 
 def _size(run: list[Batch]) -> int:

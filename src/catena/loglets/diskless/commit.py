@@ -16,7 +16,7 @@ from typing import Protocol
 from catena.errors import CatenaError, Contended, OutcomeUnknown, StoreUnavailable
 from catena.loglets.base import LinkSpec
 from catena.loglets.diskless.partition import KnownProducer, Partition, Run
-from catena.loglets.diskless.plan import Plan
+from catena.loglets.diskless.plan import Plan, ProducerEpoch
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.runtime import Clock, Entropy, Tasks
 
@@ -71,8 +71,8 @@ class Work:
             self._tail_cache.add(self.partition.tp, offset, entry)
         if self.plan.placed:
             self.partition.see_tail(self.plan.control.next)
-        for producer_id in self.plan.producers:
-            self.partition.failed.pop(producer_id, None)
+        for producer_id, state in self.plan.producers.items():
+            self.partition.failed.pop(ProducerEpoch(producer_id, state.epoch), None)
         for run, answers in zip(self.runs, self.plan.answers, strict=True):
             for waiter, answer in zip(run.waiters, answers, strict=True):
                 if waiter.done():
@@ -114,12 +114,23 @@ class Backoff:
         if self._clock.monotonic() < work.deadline:
             return False
         kind = StoreUnavailable if isinstance(work.trouble, StoreUnavailable | OutcomeUnknown) else Contended
-        work.fail(kind(f"{work.partition.tp}: not committed within the deadline: {work.trouble}"))
+        reason = work.trouble or "its turn did not come in time"
+        work.fail(kind(f"{work.partition.tp}: not committed within the deadline: {reason}"))
         return True
 
     async def pause(self, attempts: int, trouble: CatenaError | None) -> None:
-        first, longest = (0.0005, 0.02) if isinstance(trouble, Contended) else (0.01, 0.5)
-        await self._clock.sleep(min(first * 2 ** min(attempts, 16), longest) * (0.5 + self._entropy.jitter()))
+        """Wait before the next attempt; `attempts` were made so far.
+
+        What a refusal found is only good at once, since others commit on: whoever always paused after it would lose
+        for ever against one who need not. So every other refusal is answered without a pause.
+        """
+        if not isinstance(trouble, Contended):
+            await self._sleep(min(0.01 * 2 ** min(attempts, 10), 0.5))
+        elif attempts % 2 == 0:
+            await self._sleep(min(0.0005 * attempts, 0.01))
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds * (0.5 + self._entropy.jitter()))
 
 
 class Committer:
@@ -169,6 +180,7 @@ class Committer:
             partition.runs.popleft()
             run.release()
         partition.committing = False
+        partition.forget_producers()
         self._line_up(partition)
         if not self._tasks.closed:
             self._pump()

@@ -34,7 +34,7 @@ class CommitByGroup:
     async def commit(self, works: Sequence[Work]) -> None:
         left = list(works)
         attempts = 0
-        while left:
+        while left := [work for work in left if not self._backoff.expired(work)]:
             fresh = [work for work in left if not work.unknown]
             await asyncio.gather(*(self._load(work) for work in fresh if _has_to_load(work)))
             for work in fresh:
@@ -42,10 +42,10 @@ class CommitByGroup:
             planned = [work for work in left if not work.done and work.plan is not None]
             if planned:
                 await self._send(planned)
-            left = [work for work in left if not work.done and not self._backoff.expired(work)]
-            if left and attempts:
-                await self._backoff.pause(attempts, left[0].trouble)
+            left = [work for work in left if not work.done]
             attempts += 1
+            if left:
+                await self._backoff.pause(attempts, left[0].trouble)
 
     async def _load(self, work: Work) -> None:
         """Leftovers of other links and of the other way to commit; nothing else costs a round trip before the call."""

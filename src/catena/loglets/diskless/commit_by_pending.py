@@ -49,16 +49,16 @@ class CommitByPending:
     async def _commit(self, work: Work) -> None:
         async with self._slots:
             attempts = 0
-            while not work.done:
+            while not work.done and not self._backoff.expired(work):
                 try:
                     await self._attempt(work)
                 except (Contended, StoreUnavailable, OutcomeUnknown) as error:
                     work.trouble = error
                 except CatenaError as error:
                     work.fail(error)
-                if not work.done and not self._backoff.expired(work) and attempts:
-                    await self._backoff.pause(attempts, work.trouble)
                 attempts += 1
+                if not work.done:
+                    await self._backoff.pause(attempts, work.trouble)
 
     async def _attempt(self, work: Work) -> None:
         """One try. Raises Contended when it is to be planned anew, StoreUnavailable when it is to be tried again."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from catena.errors import CatenaError
 from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.diskless.plan import ProducerEpoch
 from catena.loglets.diskless.records import Control, decode_control, decode_producer
 from catena.loglets.producers import ProducerState
 from catena.meta.base import Record
@@ -97,8 +98,8 @@ class Partition:
         self.materialized = True
         """Whether what `control.pending` stands for is known to be in the index."""
         self.producers: dict[int, KnownProducer] = {}
-        self.failed: dict[int, int] = {}
-        """First sequence number of the batch that failed last, by producer: see `plan.make_plan`."""
+        self.failed: dict[ProducerEpoch, int] = {}
+        """First sequence number of the first batch that failed since one was committed: see `plan.make_plan`."""
         self.runs: deque[Run] = deque()
         self.committing = False
         self.tail: Offset = -1
@@ -132,7 +133,8 @@ class Partition:
     def note_failed(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             if entry.header.has_producer:
-                self.failed.setdefault(entry.header.producer_id, entry.header.base_sequence)
+                producer = ProducerEpoch(entry.header.producer_id, entry.header.producer_epoch)
+                self.failed.setdefault(producer, entry.header.base_sequence)
         while len(self.failed) > MAX_CACHED_PRODUCERS:
             del self.failed[next(iter(self.failed))]
 
@@ -166,6 +168,9 @@ class Partition:
     ) -> KnownProducer:
         self.producers.pop(producer_id, None)
         known = self.producers[producer_id] = KnownProducer(state, expect)
-        if len(self.producers) > MAX_CACHED_PRODUCERS:
-            del self.producers[next(iter(self.producers))]
         return known
+
+    def forget_producers(self) -> None:
+        """Keep the cache small. Between commits only: one that forgets what it has just learned learns for ever."""
+        while len(self.producers) > MAX_CACHED_PRODUCERS:
+            del self.producers[next(iter(self.producers))]

@@ -20,6 +20,11 @@ from catena.types import Offset
 Answer: TypeAlias = Offset | Rejected
 
 
+class ProducerEpoch(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
 class StoredRun(Protocol):
     """Consecutive entries of one partition that lie one after the other in one blob."""
 
@@ -69,7 +74,7 @@ def make_plan(
     control: Control,
     runs: Sequence[StoredRun],
     known: Mapping[int, ProducerState | None],
-    failed: Mapping[int, int],
+    failed: Mapping[ProducerEpoch, int],
     append_id: str,
     now_ms: int,
 ) -> Plan:
@@ -112,10 +117,11 @@ def make_plan(
     return Plan(append_id, after, tuple(index), changed, answers, placed)
 
 
-def _check_failed(state: ProducerState | None, failed: Mapping[int, int], header: BatchHeader) -> None:
-    if state is None and failed.get(header.producer_id, header.base_sequence) != header.base_sequence:
+def _check_failed(state: ProducerState | None, failed: Mapping[ProducerEpoch, int], header: BatchHeader) -> None:
+    expected = failed.get(ProducerEpoch(header.producer_id, header.producer_epoch), header.base_sequence)
+    if state is None and header.base_sequence != expected:
         raise OutOfOrderSequence(
-            f"producer {header.producer_id} sends sequence {header.base_sequence}; {failed[header.producer_id]} failed"
+            f"producer {header.producer_id} sends sequence {header.base_sequence}; {expected} failed"
         )
 
 

@@ -1,0 +1,82 @@
+"""The `catena` command: what it is called, what its help teaches, and where its parts are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from catena.cli import chain, consume, doctor, produce, topic
+from catena.cli.options import Common, Config, Data, Debug
+from catena.cli.output import survive_narrow_encodings
+
+HELP = """A log made of many stores: topics in a folder, in S3, in a database; no server needed.
+
+[bold]Try it[/bold]
+
+  catena topic create orders --partitions 3
+  seq 1000 | catena produce orders
+  catena consume orders --from earliest
+  catena consume orders --from latest --follow
+  catena chain orders 0
+
+[bold]Where the records are[/bold]
+
+  In the folder [cyan]./data[/cyan]: bytes as files in data/objects, metadata in data/meta.db.
+  Any number of processes of this host may use it at once.
+  --data DIR            another folder
+  --config FILE         settings as TOML; or their names as CATENA_* variables:
+  CATENA_OBJECTS        s3://BUCKET/PREFIX?endpoint=URL&region=NAME, folder:PATH
+  CATENA_META           postgres://USER@HOST/DATABASE, sqlite:PATH, objects:
+
+[bold]Exit codes[/bold]
+
+  0 done; 1 some of the work failed; 2 wrong usage, settings, topic or offset;
+  3 a store is down, full, refused or damaged; 130 interrupted.
+"""
+
+EPILOG = (
+    "When something is wrong: [cyan]catena doctor[/cyan]. From Python: [cyan]import catena; help(catena.open)[/cyan]"
+)
+
+app = typer.Typer(
+    name="catena",
+    help=HELP,
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topic.app, name="topic")
+app.command()(produce.produce)
+app.command()(consume.consume)
+app.command()(chain.chain)
+app.command()(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"catena {version('catena-log')}")
+        raise typer.Exit
+
+
+@app.callback()
+def before_the_command(
+    context: typer.Context,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and end.")
+    ] = False,
+) -> None:
+    context.obj = Common(data, config, debug)
+
+
+def main() -> None:
+    survive_narrow_encodings()
+    app()

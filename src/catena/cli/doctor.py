@@ -1,0 +1,8 @@
+"""`catena doctor`."""
+
+from __future__ import annotations
+import typer
+
+
+def doctor(context: typer.Context) -> None:
+    """Check."""

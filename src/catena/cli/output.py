@@ -1,0 +1,45 @@
+"""What commands print: JSON for programs, aligned columns and plain numbers for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    print(msgspec.json.encode(value).decode())
+
+
+def print_columns(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Numbers to the right, words to the left."""
+    cells = [
+        list(titles),
+        *([format(cell, ",") if isinstance(cell, int) else str(cell) for cell in row] for row in rows),
+    ]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    to_the_right = [all(isinstance(row[i], int) for row in rows) for i in range(len(titles))]
+    for line in cells:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, to_the_right, strict=True)
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def show_time(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def survive_narrow_encodings() -> None:
+    """A terminal that can't show a character gets a question mark, not an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

@@ -1,0 +1,126 @@
+"""`catena topic`: make topics, look at them, delete them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from catena.cli.options import Config, Data, Debug, Json, Topic, common
+from catena.cli.output import count, print_columns, print_json, show_time
+from catena.cli.running import run
+
+if TYPE_CHECKING:
+    from catena.embedded import Log
+    from catena.virtual_log.topics import TopicRecord
+
+LOOKS_AT_ONCE = 32
+
+app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, delete them.")
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topic: Topic,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Logs that the topic is made of.")] = 1,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Make a topic, and the log itself if there is none yet."""
+    options = common(context, data, config, debug, as_json)
+    record = run(options, lambda log: log.create_topic(topic, partitions), creates=True)
+    if as_json:
+        print_json(_fields(record))
+    else:
+        print(f"created topic {record.name} with {count(record.partitions, 'partition')}")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context, as_json: Json = False, data: Data = None, config: Config = None, debug: Debug = False
+) -> None:
+    """All topics."""
+    records = run(common(context, data, config, debug, as_json), lambda log: log.topics())
+    if as_json:
+        print_json([_fields(record) for record in records])
+    elif records:
+        rows = [[record.name, record.partitions, show_time(record.created_at_ms)] for record in records]
+        print_columns(["TOPIC", "PARTITIONS", "CREATED"], rows)
+    else:
+        print("there are no topics yet; `catena topic create NAME` makes one", file=sys.stderr)
+
+
+@app.command()
+def describe(
+    context: typer.Context,
+    topic: Topic,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """The partitions of a topic: where each starts and ends, and what it is made of."""
+    record, partitions = run(common(context, data, config, debug, as_json), lambda log: _describe(log, topic))
+    if as_json:
+        print_json({**_fields(record), "partitions": partitions})
+        return
+    print(f"topic {record.name}, id {record.topic_id}, created {show_time(record.created_at_ms)}\n")
+    rows = [
+        [each["partition"], each["start"], each["tail"], each["tail"] - each["start"], each["links"], each["state"]]
+        for each in partitions
+    ]
+    print_columns(["PARTITION", "START", "TAIL", "RECORDS", "LINKS", "STATE"], rows)
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    topic: Topic,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Delete a topic with all that it holds."""
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Delete topic {topic} and all its records, for good?", abort=True)
+    run(common(context, data, config, debug, as_json), lambda log: log.delete_topic(topic))
+    if as_json:
+        print_json({"deleted": topic})
+    else:
+        print(f"deleted topic {topic}")
+
+
+async def _describe(log: Log, name: str) -> tuple[TopicRecord, list[dict[str, Any]]]:
+    record = await log.topic(name)
+    slots = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+    async def look(partition: int) -> dict[str, Any]:
+        async with slots:
+            chain = await log.chain(name, partition)
+            tail = await log.tail(name, partition)
+        state = f"takes appends, {chain.last.kind}" if chain.last.is_open else "sealed"
+        return {
+            "partition": partition,
+            "start": chain.start,
+            "tail": tail,
+            "links": len(chain.links),
+            "state": state,
+        }
+
+    return record, await asyncio.gather(*(look(partition) for partition in range(record.partitions)))
+
+
+def _fields(record: TopicRecord) -> dict[str, Any]:
+    return {
+        "name": record.name,
+        "id": record.topic_id,
+        "partitions": record.partitions,
+        "created_at_ms": record.created_at_ms,
+    }

@@ -1,0 +1,209 @@
+"""The invariants over stored state: each of these changes must never be seen, and is found out at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from catena.loglets.diskless.records import Control, IndexEntry, Pending, encode
+from catena.meta import keys
+from catena.types import TopicId, TopicPartition
+from catena.virtual_log.chain import Chain, Link
+from sim.invariants import Invariants
+
+TP = TopicPartition("t", TopicId("1" * 32), 0)
+
+
+class State:
+    """A meta store that only tells the invariants what changes in it."""
+
+    def __init__(self) -> None:
+        self.invariants = Invariants()
+        self.values: dict[str, bytes] = {}
+
+    def put(self, key: str, value: bytes) -> None:
+        self.invariants.changed(key, self.values.get(key), value)
+        self.values[key] = value
+
+    def control(self, epoch: int, state: str, next_offset: int, pending: Pending | None = None) -> None:
+        self.put(
+            keys.control(TP), encode(msgspec.convert({"epoch": epoch, "state": state, "next": next_offset}, Control))
+        )
+        if pending is not None:
+            self.put(keys.control(TP), encode(Control(epoch, "OPEN", next_offset, pending)))
+
+    def index(self, end: int, count: int = 1, append_id: str = "a") -> None:
+        self.put(keys.index(TP, end), encode(entry(end, count, append_id)))
+
+    def chain(self, revision: int, *links: Link, next_epoch: int = 9, start: int = 0, deleted: bool = False) -> None:
+        chain = Chain(links, next_epoch, start, deleted=deleted, revision=revision)
+        self.put(keys.chain(TP), msgspec.json.encode(chain))
+
+    def found(self) -> set[str]:
+        self.invariants.check_end()
+        return {violation.rule.split()[0] for violation in self.invariants.violations}
+
+
+def entry(end: int, count: int = 1, append_id: str = "a") -> IndexEntry:
+    return IndexEntry(end, count, "blob", 1, append_id=append_id)
+
+
+def pending(end: int, append_id: str = "a") -> Pending:
+    return Pending(append_id, (entry(end, append_id=append_id),), {})
+
+
+def diskless(epoch: int, base: int, end: int | None = None) -> Link:
+    return Link("diskless", epoch, base, end)
+
+
+def sound(state: State) -> None:
+    state.control(1, "OPEN", 2)
+    state.index(1, 2)
+    state.control(1, "OPEN", 3, pending(2, "b"))
+    state.index(2, append_id="b")
+    state.control(1, "FENCED", 3)
+    state.chain(1, diskless(1, 0, 3), diskless(2, 3))
+    state.control(2, "OPEN", 4, pending(3, "c"))
+    state.chain(2, diskless(1, 0, 3), diskless(2, 3), start=2)
+    state.invariants.changed(keys.index(TP, 1), state.values.pop(keys.index(TP, 1)), None)
+
+
+def test_a_sound_history_is_clean() -> None:
+    state = State()
+    sound(state)
+    assert state.found() == set()
+
+
+def next_goes_back(state: State) -> None:
+    state.control(1, "FENCED", 3)
+    state.control(2, "OPEN", 2)
+
+
+def epoch_goes_back(state: State) -> None:
+    state.control(2, "OPEN", 0)
+    state.control(1, "OPEN", 0)
+
+
+def a_fenced_record_moves(state: State) -> None:
+    state.control(1, "FENCED", 1)
+    state.control(1, "FENCED", 2)
+
+
+def a_fenced_record_opens_again(state: State) -> None:
+    state.control(1, "FENCED", 1)
+    state.control(1, "OPEN", 1)
+
+
+def a_link_is_closed_that_is_not_fenced(state: State) -> None:
+    state.control(1, "OPEN", 1)
+    state.chain(1, diskless(1, 0, 1), diskless(2, 1))
+
+
+def a_link_is_closed_below_its_fence(state: State) -> None:
+    state.control(1, "FENCED", 2)
+    state.chain(1, diskless(1, 0, 1), diskless(2, 1))
+
+
+def pending_is_overwritten(state: State) -> None:
+    state.control(1, "OPEN", 1, pending(0, "a"))
+    state.control(1, "OPEN", 2, pending(1, "b"))
+
+
+def pending_ends_elsewhere(state: State) -> None:
+    state.control(1, "OPEN", 3, pending(1))
+
+
+def entries_overlap(state: State) -> None:
+    state.control(1, "OPEN", 5)
+    state.index(2, 3)
+    state.index(4, 3)
+
+
+def an_entry_lies_beyond_next(state: State) -> None:
+    state.control(1, "OPEN", 2)
+    state.index(2)
+
+
+def an_entry_changes(state: State) -> None:
+    state.control(1, "OPEN", 2)
+    state.index(1, 2, "a")
+    state.index(1, 2, "b")
+
+
+def an_entry_above_the_start_is_deleted(state: State) -> None:
+    state.control(1, "OPEN", 2)
+    state.index(1, 2)
+    state.invariants.changed(keys.index(TP, 1), b"", None)
+
+
+def an_offset_is_nowhere(state: State) -> None:
+    state.control(1, "OPEN", 3)
+    state.index(2)
+
+
+def a_closed_link_moves_its_end(state: State) -> None:
+    state.chain(1, diskless(1, 0, 3), diskless(2, 3))
+    state.chain(2, diskless(1, 0, 4), diskless(2, 4))
+
+
+def a_link_vanishes(state: State) -> None:
+    state.chain(1, diskless(1, 0, 3), diskless(2, 3, 5), diskless(3, 5))
+    state.chain(2, diskless(2, 3, 5), diskless(3, 5))
+
+
+def an_epoch_names_two_links(state: State) -> None:
+    state.chain(1, diskless(1, 0, 3), Link("memory", 2, 3))
+    state.chain(2, diskless(1, 0, 3), diskless(2, 3))
+
+
+def a_start_goes_back(state: State) -> None:
+    state.chain(1, diskless(1, 0), start=2)
+    state.chain(2, diskless(1, 0), start=1)
+
+
+def a_chain_is_overwritten(state: State) -> None:
+    state.chain(2, diskless(1, 0), start=2)
+    state.chain(2, diskless(1, 0), start=2)
+
+
+def a_deleted_chain_comes_back(state: State) -> None:
+    state.chain(1, diskless(1, 0), deleted=True)
+    state.chain(2, diskless(1, 0))
+
+
+def a_handoff_changes(state: State) -> None:
+    state.put(keys.handoff(TP, 2), b"{}")
+    state.put(keys.handoff(TP, 2), b'{"1":{}}')
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (next_goes_back, "S2"),
+        (epoch_goes_back, "S2"),
+        (a_fenced_record_moves, "S3"),
+        (a_fenced_record_opens_again, "S3"),
+        (a_link_is_closed_that_is_not_fenced, "S3"),
+        (a_link_is_closed_below_its_fence, "S3"),
+        (pending_is_overwritten, "S8"),
+        (pending_ends_elsewhere, "S7"),
+        (entries_overlap, "S7"),
+        (an_entry_lies_beyond_next, "S7"),
+        (an_entry_changes, "S1"),
+        (an_entry_above_the_start_is_deleted, "S8"),
+        (an_offset_is_nowhere, "S8"),
+        (a_closed_link_moves_its_end, "S1"),
+        (a_link_vanishes, "S1"),
+        (an_epoch_names_two_links, "S1"),
+        (a_start_goes_back, "S2"),
+        (a_chain_is_overwritten, "S2"),
+        (a_deleted_chain_comes_back, "deleted"),
+        (a_handoff_changes, "S1"),
+    ],
+)
+def test_a_change_that_must_never_be_is_found_out(change: Callable[[State], None], rule: str) -> None:
+    state = State()
+    change(state)
+    assert rule in state.found()
