@@ -187,21 +187,25 @@ class Client:
         self.history.invoke(call, f"{what} on {machine.name}")
         try:
             answer = await machine.call_log(call.log, work, self._patience())
-        except OffsetOutOfRange as error:
-            if isinstance(call, Read):
-                call.out_of_range = (error.start, error.tail)
-                self.history.ok(call, f"out of range [{error.start}, {error.tail}]")
-            else:
-                self.history.failed(call, _brief(error))
         except NOT_DONE as error:
             self.history.failed(call, _brief(error))
         except NOT_KNOWN as error:
             self.history.unknown(call, _brief(error))
         except Exception as error:
-            self.history.unknown(call, _brief(error))
-            call.error = _with_place(error)
+            self._take_error(call, error)
         else:
             self.history.ok(call, take(answer))
+
+    def _take_error(self, call: Call, error: Exception) -> None:
+        """An offset outside of the log is an answer to a read, and no surprise to a trim."""
+        if isinstance(error, OffsetOutOfRange) and isinstance(call, Read):
+            call.out_of_range = (error.start, error.tail)
+            self.history.ok(call, f"out of range [{error.start}, {error.tail}]")
+        elif isinstance(error, OffsetOutOfRange) and isinstance(call, Trim):
+            self.history.failed(call, _brief(error))
+        else:
+            self.history.unknown(call, _brief(error))
+            call.error = _with_place(error)
 
     def _patience(self) -> float:
         return self.random.choice((0.3, 3.0, 20.0, 60.0))

@@ -9,8 +9,8 @@ Theory of operation
   Tasks inherit the context, so all that a process ever started is its own.
 - What must outlive a process (a request that already left it) is scheduled in a context without it.
 
-What is left of the dead is kept until `bury`: Python runs the `finally` blocks of a coroutine that is garbage collected,
-and complains about results that nobody fetched.
+What is left of the dead is kept until `bury`: Python runs the `finally` blocks of a coroutine that is garbage
+collected, and complains about results that nobody fetched.
 """
 
 from __future__ import annotations

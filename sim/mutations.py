@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from catena.errors import OutcomeUnknown, StaleView, StoreUnavailable
-from catena.loglets.base import Entry, LinkSpec, SealResult, Tail
+from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
 from catena.loglets.diskless import commit_by_group, commit_by_pending, loglet, plan, seal
 from catena.loglets.diskless.commit import Work
 from catena.loglets.diskless.loglet import DisklessLoglet
@@ -29,9 +29,11 @@ from catena.meta.base import Group, MetaStore, Put
 from catena.runtime import Clock
 from catena.types import ANY, Buffers, Expect, Offset, TopicPartition, Version
 from catena.virtual_log import chain as chains
+from catena.virtual_log import log as log_module
 from catena.virtual_log import reconfigure
 from catena.virtual_log.chain import Chain
 from catena.virtual_log.chain_store import ChainStore, Published
+from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topics import TopicRecord, Topics
 from sim.run import Result, run_seed
 
@@ -174,18 +176,13 @@ def seal_takes_its_tail_before_it_fences() -> Iterator[None]:
 
 @mutation
 def seal_forgets_producers_that_are_still_pending() -> Iterator[None]:
-    async def nothing(*_: Any) -> dict[int, Version]:
-        return {}
-
-    with replaced(seal, "materialize", nothing):
+    with replaced(seal, "materialize", _nothing):
         yield
 
 
 @mutation
 def producers_are_not_handed_over() -> Iterator[None]:
-    async def nothing(*_: Any) -> None: ...
-
-    with replaced(reconfigure, "create_handoff", nothing):
+    with replaced(reconfigure, "create_handoff", _nothing):
         yield
 
 
@@ -293,3 +290,112 @@ def deleted_topic_is_left_open_to_late_writers() -> Iterator[None]:
 
     with replaced(Topics, "_finish_delete", name_only):
         yield
+
+
+@mutation
+def name_of_a_deleted_topic_becomes_absent_again() -> Iterator[None]:
+    async def remove(self: Any, topic: TopicRecord) -> None:
+        await self._meta.delete(keys.topic(topic.name))
+
+    with replaced(Topics, "_free_name", remove):
+        yield
+
+
+@mutation
+def pending_of_an_earlier_epoch_is_forgotten() -> Iterator[None]:
+    async def of_this_epoch(meta: Any, link: LinkSpec, epoch: Any, pending: Any, expect: Any = None) -> Any:
+        return await materialize(meta, link, epoch, pending, expect) if epoch == link.epoch else {}
+
+    with replaced(seal, "materialize", _nothing), replaced(commit_by_pending, "materialize", of_this_epoch):
+        yield
+
+
+@mutation
+def refused_commit_keeps_what_it_knew_of_producers() -> Iterator[None]:
+    real = Partition.see
+
+    def keep(self: Partition, record: Any) -> None:
+        kept = dict(self.producers)
+        real(self, record)
+        self.producers.update(kept)
+
+    with replaced(Partition, "see", keep):
+        yield
+
+
+@mutation
+def sealed_links_tail_is_taken_for_the_logs() -> Iterator[None]:
+    real = Reader.tail
+
+    async def unsealed(self: Reader, partition: Partition, link: LinkSpec) -> Tail:
+        return (await real(self, partition, link))._replace(sealed=False)
+
+    with replaced(Reader, "tail", unsealed):
+        yield
+
+
+@mutation
+def start_comes_from_a_cache() -> Iterator[None]:
+    async def cached(self: VirtualLog) -> Offset:
+        return (await self.chain()).start
+
+    with replaced(VirtualLog, "start", cached):
+        yield
+
+
+@mutation
+def change_of_a_dead_node_is_left_unfinished() -> Iterator[None]:
+    async def wait(_log: Any, chain: Chain) -> Chain:
+        return chain
+
+    with replaced(log_module, "finish", wait):
+        yield
+
+
+@mutation
+def unknown_outcome_is_forgotten_when_the_retry_is_refused() -> Iterator[None]:
+    real = commit_by_pending.CommitByPending._attempt
+
+    async def forgetful(self: Any, work: Work) -> None:
+        try:
+            await real(self, work)
+        except StoreUnavailable:
+            work.unknown = False
+            raise
+
+    with replaced(commit_by_pending.CommitByPending, "_attempt", forgetful):
+        yield
+
+
+@mutation
+def rejection_is_judged_by_an_old_view() -> Iterator[None]:
+    with replaced(commit_by_pending.CommitByPending, "_verify", _nothing):
+        yield
+
+
+@mutation
+def trim_deletes_the_handoff_of_a_link_that_is_left() -> Iterator[None]:
+    real = VirtualLog.trim
+
+    async def greedy(self: VirtualLog, offset: Offset) -> Offset:
+        start = await real(self, offset)
+        await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, 1 << 60))
+        return start
+
+    with replaced(VirtualLog, "trim", greedy):
+        yield
+
+
+@mutation
+def empty_read_below_the_start_is_taken_for_the_tail() -> Iterator[None]:
+    real = VirtualLog._nothing_at
+
+    async def at_tail(self: VirtualLog, offset: Offset) -> list[Batch]:
+        return [] if offset == self._seen_tail else await real(self, offset)
+
+    with replaced(VirtualLog, "_nothing_at", at_tail):
+        yield
+
+
+async def _nothing(*_: Any) -> dict[int, Version]:
+    return {}

@@ -85,7 +85,7 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
-    trimmers, deleters = int(random.random() < 0.4), int(random.random() < 0.25)
+    trimmers, deleters = int(random.random() < 0.4), int(random.random() < 0.35)
     targets = random.sample(STEPS, 3) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
     return Scenario(
         seed=seed,
@@ -101,7 +101,7 @@ def draw(seed: int) -> Scenario:
         processes=_process_faults(random, tuple(targets)),
         plain_writers=random.randint(1, 3),
         idempotent_writers=random.randint(1, 3),
-        batches_per_writer=random.randint(3, 7),
+        batches_per_writer=random.randint(3, 9),
         readers=random.randint(1, 3),
         fencers=int(random.random() < 0.4),
         reconfigurers=random.choice((0, 1, 1, 2)),

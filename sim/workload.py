@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from catena.errors import OutOfOrderSequence, ProducerFenced, TopicExists, UnknownTopic
+from catena.errors import LogSealed, OutOfOrderSequence, ProducerFenced, TopicExists, UnknownTopic
 from catena.loglets.base import Entry
+from catena.loglets.producers import REMEMBERED_BATCHES
 from catena.node import Node
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
@@ -97,6 +98,7 @@ async def write_idempotently(client: Client, producer_id: int) -> None:
     """The first batch of an epoch alone, since it makes the producer known, then a few at a time."""
     log, epoch, sequence = client.random.choice(client.world.logs[MAIN]), 0, 0
     left = client.world.scenario.batches_per_writer
+    acked: list[tuple[Append, Entry]] = []
     while left > 0:
         window = []
         for _ in range(1 if sequence == 0 else min(left, client.random.randint(1, WINDOW))):
@@ -106,9 +108,22 @@ async def write_idempotently(client: Client, producer_id: int) -> None:
         left -= len(window)
         alone = len(window) == 1
         await in_parallel(client.world, [_send_until_acked(client, call, entry, alone) for call, entry in window])
+        acked += window
         if any(call.outcome is not Outcome.OK for call, _ in window):
-            epoch, sequence = epoch + 1, 0
+            epoch, sequence, acked = epoch + 1, 0, []
+        elif client.random.random() < 0.4:
+            await _send_again(client, *client.random.choice(acked[-REMEMBERED_BATCHES:]))
         await client.think()
+
+
+async def _send_again(client: Client, acked: Append, entry: Entry) -> None:
+    """As if the ack had been lost on its way: a log that remembers the batch answers with its first offset."""
+    again = Append(acked.log, client.name, acked.invoked, batch=acked.batch, count=acked.count, stamp=acked.stamp)
+    error = await client.append(again, entry, client.some_machine())
+    told = again.offset if error is None else acked.offset
+    if told != acked.offset or isinstance(error, OutOfOrderSequence | ProducerFenced):
+        what = f"{acked.log} batch {acked.batch} at {acked.offset}, sent again: {error or told}"
+        client.world.violations.append(Violation("exactly once", what))
 
 
 async def _send_until_acked(client: Client, call: Append, entry: Entry, alone: bool) -> None:
@@ -190,28 +205,31 @@ async def trim(client: Client) -> None:
 
 async def delete(client: Client) -> None:
     """Delete the topic and create it again, unless a delete that nobody answered might take the new one with it."""
-    await client.think(0.5)
-    (log,) = client.world.logs[DOOMED]
-    call = Delete(log, client.name, 0)
+    for _ in range(client.random.randint(1, 3)):
+        await client.think(0.5)
+        (log,) = client.world.logs[DOOMED]
+        if not await _delete_surely(client, Delete(log, client.name, 0)):
+            del client.world.logs[DOOMED]
+            return
+        await client.think(0.2)
+        await create_topic(client, DOOMED, 1)
+
+
+async def _delete_surely(client: Client, call: Delete) -> bool:
+    """Whether no attempt is left that might still delete whatever has the name by then."""
     client.history.invoke(call, "delete")
-    unanswered = False
+    all_answered = True
     while call.outcome is not Outcome.OK:
         try:
             await client.some_machine().call(lambda node: node.topics.delete(DOOMED))
         except UnknownTopic:
             client.history.ok(call, "gone")
-        except NOT_DONE:
-            await client.think(0.5)
-        except NOT_KNOWN as error:
-            unanswered = unanswered or isinstance(error, NoAnswer)
+        except (*NOT_DONE, *NOT_KNOWN) as error:
+            all_answered = all_answered and not isinstance(error, NoAnswer)
             await client.think(0.5)
         else:
             client.history.ok(call, "deleted")
-    if unanswered:
-        del client.world.logs[DOOMED]
-    else:
-        await client.think(0.2)
-        await create_topic(client, DOOMED, 1)
+    return all_answered
 
 
 async def restart(client: Client) -> None:
@@ -250,14 +268,15 @@ async def look_at_everything(world: World) -> None:
 
 
 async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
-    """A log that somebody left sealed is opened first."""
-    for _ in range(3):
+    """A log that somebody left sealed is opened first; nothing else excuses a failure now."""
+    for _ in range(2):
         call, entry = client.new_append(log)
         error = await client.append(call, entry, machine)
         settle(client, call, [] if error is None else [error])
         if error is None:
             return
-        await client.reconfigure(log, "diskless", machine)
+        if isinstance(error, LogSealed):
+            await client.reconfigure(log, client.random.choice(KINDS), machine)
     client.world.violations.append(Violation("liveness", f"{log}: {machine.name} takes no append after healing"))
 
 

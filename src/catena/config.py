@@ -45,14 +45,16 @@ def load(file: str | None = None, environment: Mapping[str, str] | None = None, 
     file = file or environment.get("CATENA_CONFIG")
     if file:
         _merge(values, _read(file))
-    for name, value in environment.items():
-        if name.startswith(ENV_PREFIX) and name not in NOT_SETTINGS:
-            _put(values, name.removeprefix(ENV_PREFIX).lower().split("__"), value)
-    _merge(values, {name: value for name, value in options.items() if value is not None})
+    variables = [name for name in environment if name.startswith(ENV_PREFIX) and name not in NOT_SETTINGS]
+    for name in variables:
+        _put(values, name, environment[name])
+    given = {name: value for name, value in options.items() if value is not None}
+    _merge(values, given)
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"settings: {error}") from None
+        places = ", ".join([*([file] if file else []), *variables, *(f"the option {name}" for name in given)])
+        raise ConfigError(f"settings: {error}; they were read from {places}") from None
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -72,7 +74,10 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[name] = value
 
 
-def _put(into: dict[str, Any], path: list[str], value: str) -> None:
-    for name in path[:-1]:
+def _put(into: dict[str, Any], variable: str, value: str) -> None:
+    *groups, last = variable.removeprefix(ENV_PREFIX).lower().split("__")
+    for name in groups:
         into = into.setdefault(name, {})
-    into[path[-1]] = value
+        if not isinstance(into, dict):
+            raise ConfigError(f"settings: {variable} names a setting in {name}, which is not a group of settings")
+    into[last] = value

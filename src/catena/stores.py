@@ -39,15 +39,35 @@ class Stores(NamedTuple):
 
 @asynccontextmanager
 async def open_stores(settings: Settings, clock: Clock, entropy: Entropy) -> AsyncIterator[Stores]:
+    async with (
+        open_objects(settings, clock, entropy) as (objects, requests),
+        open_meta(settings, objects, clock, entropy) as meta,
+    ):
+        yield Stores(meta, objects, requests)
+
+
+@asynccontextmanager
+async def open_objects(
+    settings: Settings, clock: Clock, entropy: Entropy
+) -> AsyncIterator[tuple[ObjectStore, CountedObjects]]:
     async with AsyncExitStack() as opened:
         requests = CountedObjects(await _open_objects(settings.objects_url, clock, entropy, opened), clock)
         objects = RetryingObjects(requests, clock, entropy)
         opened.push_async_callback(objects.close)
         if settings.objects_url.startswith("s3:"):
             await probe(objects, entropy)
-        meta = await _open_meta(settings.meta_url, objects, clock, entropy)
-        opened.push_async_callback(meta.close)
-        yield Stores(meta, objects, requests)
+        yield objects, requests
+
+
+@asynccontextmanager
+async def open_meta(
+    settings: Settings, objects: ObjectStore, clock: Clock, entropy: Entropy
+) -> AsyncIterator[MetaStore]:
+    meta = await _open_meta(settings.meta_url, objects, clock, entropy)
+    try:
+        yield meta
+    finally:
+        await meta.close()
 
 
 async def _open_objects(url: str, clock: Clock, entropy: Entropy, opened: AsyncExitStack) -> ObjectStore:
@@ -80,13 +100,9 @@ async def _open_meta(url: str, objects: ObjectStore, clock: Clock, entropy: Entr
 
             return SqliteMeta(Path(rest), clock, entropy)
         case "postgres" | "postgresql" if rest.startswith("//"):
-            try:
-                from catena.meta.postgres import PostgresMeta
-            except ModuleNotFoundError as error:
-                if error.name != "asyncpg":
-                    raise
-                raise ConfigError("setting meta: PostgreSQL needs one package more: pip install asyncpg") from None
-            return await PostgresMeta.open(url, clock, entropy)
+            from catena.meta.postgres import PostgresMeta
+
+            return PostgresMeta(url, clock, entropy)
         case "objects" if not rest:
             from catena.meta.object_storage import ObjectMeta
 

@@ -1,4 +1,4 @@
-"""A process that uses the meta store in a file; its parent reads its lines, and kills it or closes its stdin."""
+"""A process that uses the meta store in a file; its parent reads its lines, and may kill it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from catena.errors import Conflict
-from catena.meta.base import Committed, Put
+from catena.meta.base import Committed, Put, Record
 from catena.meta.sqlite import SqliteMeta
 from catena.runtime import SystemClock, SystemEntropy
 from catena.types import ABSENT
@@ -18,20 +18,22 @@ def say(line: object) -> None:
 
 
 async def count(store: SqliteMeta) -> None:
-    """Add one to a shared counter, again and again until stdin ends; then say how often it worked."""
-    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    say("ready")
-    done = 0
+    """Add one to a shared counter as often as possible, from when a line comes in and for the seconds it says."""
     found = await store.get("count")
-    while not ended.done():
+    say("ready")
+    seconds = float(sys.stdin.readline())
+    clock = SystemClock()
+    end = clock.monotonic() + seconds
+    done = 0
+    while clock.monotonic() < end:
         value = b"%d" % (int(found.value) + 1 if found else 1)
         try:
-            await store.put("count", value, found.version if found else ABSENT)
+            version = await store.put("count", value, found.version if found else ABSENT)
         except Conflict as conflict:
             found = conflict.current
         else:
+            found = Record("count", value, version)
             done += 1
-            found = await store.get("count")
     say(done)
 
 

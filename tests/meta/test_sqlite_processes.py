@@ -51,7 +51,10 @@ async def test_processes_that_count_together_lose_nothing_and_all_get_their_turn
     processes = [start("count") for _ in range(3)]
     for process in processes:
         assert output(process).readline() == "ready\n"
-    await SystemClock().sleep(CONTENTION_S)
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(f"{CONTENTION_S}\n")
+        process.stdin.flush()
     counts = [int(process.communicate(timeout=20)[0]) for process in processes]
     store = SqliteMeta(path, SystemClock(), SystemEntropy())
     found = await store.get("count")

@@ -17,7 +17,7 @@ import typer
 
 from catena.cli.options import Config, Data, Debug, Json, Topic, common
 from catena.cli.running import INTERRUPTED, run
-from catena.errors import OffsetOutOfRange
+from catena.errors import OffsetOutOfRange, Rejected
 from catena.runtime import Tasks
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _consume(log: Log, wanted: Wanted, written: Callable[[int, Record], by
     else:
         partitions = list(range((await log.topic(wanted.topic)).partitions))
         if len(partitions) > 1 and (isinstance(wanted.first, int) or isinstance(wanted.last, int)):
-            raise typer.BadParameter("an offset belongs to one partition: add --partition P")
+            raise Rejected("an offset belongs to one partition: add --partition P")
     spans = [await _span(log, wanted, partition) for partition in partitions]
     read = _follow_all if wanted.follow else _read_all
     async with aclosing(read(log, wanted.topic, spans)) as batches:
@@ -103,12 +103,14 @@ async def _span(log: Log, wanted: Wanted, partition: int) -> Span:
     known = {"earliest": earliest, "latest": tail}
     start = wanted.first if isinstance(wanted.first, int) else known[wanted.first]
     end = wanted.last if isinstance(wanted.last, int) else known[wanted.last]
+    if not earliest <= start <= tail:
+        raise OffsetOutOfRange(start, earliest, tail)
     if wanted.follow and wanted.last == "latest":
         return Span(partition, start, None)
     if end > tail and not wanted.follow:
         raise OffsetOutOfRange(end, earliest, tail)
     if end < start:
-        raise typer.BadParameter(f"--to {wanted.last} comes before --from {wanted.first}: {end} before {start}")
+        raise Rejected(f"--to {wanted.last} ends at offset {end}, before --from {wanted.first}, which is {start}")
     return Span(partition, start, end)
 
 

@@ -11,6 +11,8 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
+from catena.errors import BatchTooLarge
+
 READ_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 MAX_LINES = 1000
@@ -27,10 +29,6 @@ class Lines(NamedTuple):
         return self.first + len(self.lines) - 1
 
 
-class LineTooLong(Exception):
-    """Says which."""
-
-
 async def read_lines(source: str, file: int) -> AsyncIterator[Lines]:
     """The lines of an open file, up to MAX_LINES at a time."""
     number = 1
@@ -40,7 +38,7 @@ async def read_lines(source: str, file: int) -> AsyncIterator[Lines]:
         if not newline:
             unfinished.append(data)
             if sum(map(len, unfinished)) > MAX_LINE_BYTES:
-                raise LineTooLong(f"line {number} of {source} is longer than {MAX_LINE_BYTES:,} bytes")
+                raise BatchTooLarge(f"line {number:,} of {source} is longer than {MAX_LINE_BYTES:,} bytes")
             continue
         lines = b"".join([*unfinished, head]).split(b"\n")
         unfinished = [tail] if tail else []
@@ -63,12 +61,12 @@ async def _read(file: int) -> bytes:
 
 async def _wait_until_readable(file: int) -> None:
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
+    readable = asyncio.Event()
     try:
-        loop.add_reader(file, lambda: readable.done() or readable.set_result(None))
+        loop.add_reader(file, readable.set)
     except PermissionError:
         return  # a plain file: it never makes anyone wait
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(file)

@@ -24,7 +24,7 @@ from catena.cli.output import count, print_json
 from catena.cli.partitioning import partition_of
 from catena.cli.produce_summary import Failure, Summary
 from catena.cli.running import FAILED, INTERRUPTED, message_of, run
-from catena.errors import CatenaError, InvalidBatch, OutcomeUnknown, UnknownPartition
+from catena.errors import BatchTooLarge, CatenaError, OutcomeUnknown, UnknownPartition
 from catena.runtime import SystemClock, Tasks
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ async def _produce(log: Log, job: Job) -> Summary:
         task = asyncio.current_task()
         assert task is not None
         task.uncancel()
-    except (InvalidBatch, OSError) as error:
+    except (BatchTooLarge, OSError) as error:
         source, line = summary.read_up_to or (str(job.files[0]), 0)
         summary.fail(Failure(source, line + 1, line + 1, 1, None, False, message_of(error)))
     await sender.drain()
@@ -188,6 +188,7 @@ class _Sender:
         self._topic = topic
         self._summary = summary
         self._tasks = Tasks("produce")
+        self._batches = 0
         self._bytes = 0
         self._one_ended = asyncio.Event()
         self._progress = _Progress(summary)
@@ -195,13 +196,14 @@ class _Sender:
     async def send(self, part: Part) -> None:
         """Returns once there is room for another one."""
         size = part.size
+        self._batches += 1
         self._bytes += size
         self._tasks.spawn("append lines", self._append(part, size))
-        while self._bytes > MAX_BYTES_IN_FLIGHT or len(self._tasks) > MAX_BATCHES_IN_FLIGHT:
+        while self._bytes > MAX_BYTES_IN_FLIGHT or self._batches > MAX_BATCHES_IN_FLIGHT:
             await self._wait_for_one()
 
     async def drain(self) -> None:
-        while len(self._tasks):
+        while self._batches:
             await self._wait_for_one()
         self._progress.end()
 
@@ -217,6 +219,7 @@ class _Sender:
                 Failure(lines.source, lines.first, lines.last, len(messages), partition, unknown, message_of(error))
             )
         finally:
+            self._batches -= 1
             self._bytes -= size
             self._one_ended.set()
 

@@ -43,13 +43,12 @@ _ADVICE: dict[type[Exception], str] = {
     errors.TopicExists: "choose another name, or see it with `catena topic describe NAME`",
     errors.OffsetOutOfRange: "choose an offset in between, `earliest` or `latest`",
     errors.LogSealed: "from Python: `await log.reopen(topic, partition)`",
-    errors.ConfigError: "`catena --help` tells where settings come from",
     errors.BackPressure: "try again in a moment",
     errors.Contended: "try again in a moment",
-    errors.StoreUnavailable: "check that the store runs and can be reached; `catena doctor` looks closer",
+    errors.StoreUnavailable: "check that the store runs and can be reached",
     errors.OutcomeUnknown: "look whether it is in the log before you do it again",
-    errors.Corrupt: "`catena doctor` looks closer; what is damaged has to come from a backup",
-    errors.ObjectMissing: "somebody has deleted it: it has to come from a backup; `catena doctor` looks closer",
+    errors.Corrupt: "what is damaged has to come from a backup",
+    errors.ObjectMissing: "somebody has deleted it, and it has to come from a backup",
 }
 
 
@@ -62,8 +61,12 @@ def run(
     """
     with reporting(common, interrupted):
         settings = common.load_settings()
-        if not creates:
-            require_log(settings)
+        if not creates and not has_log(settings):
+            # Whoever reads here has the wrong folder, and would leave an empty log behind.
+            raise errors.ConfigError(
+                f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
+                "--data DIR names another folder"
+            )
         result = asyncio.run(_open_and(settings, work))
         sys.stdout.flush()
         return result
@@ -76,13 +79,9 @@ async def _open_and(settings: Settings, work: Callable[[Log], Awaitable[T]]) -> 
         return await work(log)
 
 
-def require_log(settings: Settings) -> None:
-    """Refuse to look into an empty folder: whoever reads there has the wrong one, and would leave a new log behind."""
-    if not settings.meta and not Path(settings.data, "meta.db").exists():
-        raise errors.ConfigError(
-            f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
-            "--data DIR names another folder"
-        )
+def has_log(settings: Settings) -> bool:
+    """False if the folder is where the log would be, and it is not there."""
+    return bool(settings.meta) or Path(settings.data, "meta.db").exists()
 
 
 @contextmanager
@@ -98,7 +97,7 @@ def reporting(common: Common, interrupted: int = INTERRUPTED) -> Iterator[None]:
         raise typer.Exit(interrupted) from None
     except (errors.CatenaError, OSError) as error:
         _end(common, error, exit_code(error))
-    except (typer.Exit, typer.Abort, typer.BadParameter):
+    except typer.Exit:
         raise
     except Exception as error:
         _end(common, error, FAILED)
@@ -126,6 +125,8 @@ def _end(common: Common, error: Exception, code: int) -> NoReturn:
     if common.debug:
         traceback.print_exception(error)
     message, advice = message_of(error), advice_on(error)
+    if code == TROUBLE:
+        advice = "; ".join(filter(None, [advice, "`catena doctor` looks closer"]))
     if common.as_json:
         report = {"error": type(error).__name__, "message": message, "advice": advice, "exit_code": code}
         print(json.dumps(report), file=sys.stderr)

@@ -10,6 +10,7 @@
 | `llog/{topic_id}/partitions/{p}/handoff/{epoch}` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
 | `llog/{topic_id}/partitions/{p}/index/{end_offset}` | IndexEntry: where the run that ends here is stored | the committer of the run, or whoever materializes `pending` | absent; in a group under the control record's condition |
 | `llog/{topic_id}/partitions/{p}/producers/{producer_id}` | ProducerRecord: the last 5 batches | as above | newer offset only |
+| `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
 
 Offsets are zero-padded to 20 digits, so that byte order is offset order and a ceiling lookup of an offset finds the run
 that holds it. All keys of one partition share a routing key, so that a sharded store keeps them together.
@@ -23,6 +24,7 @@ ROOT = "llog"
 CLUSTER = f"{ROOT}/cluster"
 TOPICS = f"{ROOT}/topics/"
 DELETED = f"{ROOT}/deleted/"
+DOCTOR = f"{ROOT}/doctor/"
 
 WAL_BLOBS = f"{ROOT}/wal-shared/"
 """Prefix of the shared blobs, in the object store."""

@@ -27,8 +27,8 @@ class ClusterRecord(msgspec.Struct, frozen=True):
 
 async def join_cluster(meta: MetaStore, objects: ObjectStore, clock: Clock, entropy: Entropy) -> ClusterRecord:
     """The cluster that these stores hold; a new one if both are empty."""
-    in_bucket = await _in_bucket(objects)
-    in_meta = await _in_meta(meta)
+    in_bucket = await find_in_bucket(objects)
+    in_meta = await find_in_meta(meta)
     if in_meta is None:
         if in_bucket is not None:
             raise StoreRefused(
@@ -46,12 +46,12 @@ async def join_cluster(meta: MetaStore, objects: ObjectStore, clock: Clock, entr
     return in_meta
 
 
-async def _in_meta(meta: MetaStore) -> ClusterRecord | None:
+async def find_in_meta(meta: MetaStore) -> ClusterRecord | None:
     record = await meta.get(keys.CLUSTER)
     return _decode("meta record", record.value) if record is not None else None
 
 
-async def _in_bucket(objects: ObjectStore) -> ClusterRecord | None:
+async def find_in_bucket(objects: ObjectStore) -> ClusterRecord | None:
     try:
         return _decode("object", (await objects.get(keys.CLUSTER)).data)
     except ObjectMissing:
@@ -77,7 +77,7 @@ async def _create_in_bucket(objects: ObjectStore, cluster: ClusterRecord) -> Clu
         try:
             await objects.put(keys.CLUSTER, [msgspec.json.encode(cluster)], ABSENT)
         except (Conflict, OutcomeUnknown):
-            if (found := await _in_bucket(objects)) is not None:
+            if (found := await find_in_bucket(objects)) is not None:
                 return found
             continue
         return cluster

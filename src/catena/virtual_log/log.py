@@ -161,13 +161,15 @@ class VirtualLog:
         chain = await self.refresh()
         for link in chain.links:
             start = max(chain.start, link.base)
-            offset = await self.loglet(link).find_time(timestamp_ms, start)
-            if offset is None or (link.end is not None and offset >= link.end):
-                continue
-            for batch in await self.read(max(offset, start), 1):
+            while link.end is None or start < link.end:
+                offset = await self.loglet(link).find_time(timestamp_ms, start)
+                if offset is None or (link.end is not None and offset >= link.end):
+                    break
+                (batch,) = await self.read(max(offset, start), 1)
                 for record in iter_records(batch.data, batch.offset):
                     if record.timestamp >= timestamp_ms and record.offset >= start:
                         return FoundTime(record.offset, record.timestamp)
+                start = batch.end  # what fits lies before the start, or the batch's header promised too much
         return None
 
     async def seal(self) -> Offset:
@@ -198,7 +200,8 @@ class VirtualLog:
         for link in before.links:
             if link.base < chain.start:
                 await self.loglet(link).trim(chain.start if link.end is None else min(link.end, chain.start))
-        await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, chain.links[0].epoch))
+        oldest = min(link.epoch for link in chain.links)
+        await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, oldest))
         return chain.start
 
     async def delete(self) -> None:

@@ -53,7 +53,8 @@ async def reconfigure(log: ChangingLog, kind: str | None, params: dict[str, Any]
 
     def decide(current: Chain) -> Chain:
         log.adopt(current)
-        if current.intent is not None or current.last != began_at:
+        moved_on = (current.last.epoch, current.last.is_open) != (began_at.epoch, began_at.is_open)
+        if current.intent is not None or moved_on:
             raise StaleView("somebody else changed the chain first")
         return chains.intend(current, nonce, kind, params)
 

@@ -118,13 +118,15 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect."""
+        topic_id: TopicId | None = None
         for _ in range(MAX_ATTEMPTS):
             record = await self._meta.get(keys.topic(name))
-            if record is None:
-                raise UnknownTopic(name)
-            topic = _decode(record)
-            if topic.state == "DELETED":
-                raise UnknownTopic(name)
+            topic = _decode(record) if record is not None else None
+            if record is None or topic is None or topic.state == "DELETED" or topic_id not in (None, topic.topic_id):
+                if topic_id is None:
+                    raise UnknownTopic(name)
+                return  # it is deleted, by us or by others, and the name may belong to another topic by now
+            topic_id = topic.topic_id
             if topic.state == "ACTIVE":
                 topic = msgspec.structs.replace(topic, state="DELETING")
                 try:

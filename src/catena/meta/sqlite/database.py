@@ -17,7 +17,7 @@ import sqlite3
 from pathlib import Path
 
 from catena.errors import CatenaError, Corrupt, OutcomeUnknown, StoreFull, StoreRefused, StoreUnavailable
-from catena.meta.sqlite.turnstile import Turnstile
+from catena.meta.sqlite.write_lock import WriteLock
 
 FORMAT = 1
 BUSY_TIMEOUT_S = 5.0
@@ -41,18 +41,14 @@ _SCHEMA = (
 
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the file, and make it if it is not there; several processes may do so at once."""
+    lock = WriteLock(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        turnstile = Turnstile(path)
-    except OSError as error:
-        raise StoreRefused(f"the meta store {path} cannot be opened: {error.strerror}") from error
-    try:
-        with turnstile.pass_through():
+        with lock.held():
             return _open_alone(path)
     except sqlite3.Error as error:
         raise translate(error, path) from error
     finally:
-        turnstile.close()
+        lock.close()
 
 
 def _open_alone(path: Path) -> sqlite3.Connection:

@@ -2,7 +2,7 @@
 
 One thread writes, one reads. Writes that come while a commit runs share the next one; a read never waits for a write,
 and sees a snapshot that was begun after it was asked for, so both are linearizable. Between processes, writes take
-turns (`turnstile`), and the file itself is the only truth.
+turns (`write_lock`), and the file itself is the only truth.
 
 An ephemeral record of an expired session is removed by a write, never by a reader's opinion: a read that finds an
 expired session first has it removed, and then looks again. So two readers can't disagree, and nothing comes back.

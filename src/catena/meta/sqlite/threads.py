@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from catena.meta.sqlite.batch_thread import Served
 from catena.meta.sqlite.commit import Transaction, WriteRequest, is_expired
 from catena.meta.sqlite.database import open_database, translate
-from catena.meta.sqlite.turnstile import Turnstile
+from catena.meta.sqlite.write_lock import WriteLock
 from catena.runtime import Clock
 
 
@@ -71,13 +71,14 @@ class Writer:
         self._origin = origin
         self._wake = wake
         self._connection: sqlite3.Connection | None = None
-        self._turnstile: Turnstile | None = None
+        self._lock: WriteLock | None = None
 
     def serve(self, take: Callable[[], list[WriteRequest]]) -> Served:
-        if self._connection is None or self._turnstile is None:
+        if self._lock is None:
+            self._lock = WriteLock(self._path)
+        if self._connection is None:
             self._connection = open_database(self._path)
-            self._turnstile = Turnstile(self._path)
-        with self._turnstile.pass_through():
+        with self._lock.held():
             # What was asked while we waited for our turn comes along.
             return self._commit(self._connection, take)
 
@@ -85,9 +86,9 @@ class Writer:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._turnstile is not None:
-            self._turnstile.close()
-            self._turnstile = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     def _commit(self, connection: sqlite3.Connection, take: Callable[[], list[WriteRequest]]) -> Served:
         committing = False
@@ -98,9 +99,11 @@ class Writer:
             committing = transaction.has_changes
             connection.execute("COMMIT" if committing else "ROLLBACK")
             return Served(outcome.answers, partial(self._wake, outcome.changed))
-        except sqlite3.Error as error:
+        except Exception as error:
             self._roll_back(connection)
-            raise translate(error, self._path, committing) from error
+            if isinstance(error, sqlite3.Error):
+                raise translate(error, self._path, committing) from error
+            raise
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         """A connection that failed is not used again, since SQLite may have rolled back by itself, or not."""
