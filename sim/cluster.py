@@ -185,7 +185,7 @@ class World:
         self.invariants = Invariants()
         self.medium = MemoryMedium()
         clock = SimClock(loop)
-        self._meta = ObservedMeta(clock, can_transact=scenario.transact)
+        self._meta = ObservedMeta(clock)
         self._meta.observer = self.invariants.changed
         self._objects = MemoryObjects(clock)
         self._meta_wire = Wire("meta", loop, self.random, scenario.meta, self.chaos, history, tally)
@@ -211,7 +211,10 @@ class World:
         self._object_wire.heal()
 
     def meta_for_a_process(self) -> FaultyMeta:
-        return FaultyMeta(self._meta, self._meta_wire, self.loop, self.random, self.scenario.watches, self._tally)
+        can_transact = self.random.random() < self.scenario.transact
+        return FaultyMeta(
+            self._meta, can_transact, self._meta_wire, self.loop, self.random, self.scenario.watches, self._tally
+        )
 
     def objects_for_a_process(self) -> FaultyObjects:
         return FaultyObjects(self._objects, self._object_wire)

@@ -7,7 +7,8 @@ caller lives. Each write draws its fate:
     lost request  OutcomeUnknown, not applied   lost answer   OutcomeUnknown, applied
     late          OutcomeUnknown, applied after the caller was told so, maybe much later
 
-Reads are served or refused. Behind the wire are the product's memory stores, whose calls never wait.
+A write may have several parts, each atomic by itself (the groups of a `transact`): where its outcome is unknown, some of
+them may be applied at once, and the others late or never. Reads are served or refused. Behind the wire are the product's memory stores, whose calls never wait.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from catena.errors import CatenaError, Conflict, OutcomeUnknown, StoreUnavailable
-from catena.meta.base import SCAN_LIMIT, Group, GroupResult, Record, Session, Watch
+from catena.meta.base import SCAN_LIMIT, Committed, Group, GroupResult, Record, Refused, Session, Watch
 from catena.meta.memory import MemoryMeta
 from catena.objects.base import Blob, ObjectInfo, Range
 from catena.objects.memory import MemoryObjects
@@ -48,13 +50,15 @@ class Fate(enum.Enum):
 
 
 class Answer(NamedTuple):
-    value: Any
-    error: CatenaError | None
+    values: list[Any]
+    """One for each part."""
+    error: CatenaError | None = None
 
 
 class Request(NamedTuple):
     step: str
-    serve: Callable[[], Any]
+    """Empty: a read."""
+    parts: Sequence[Callable[[], Any]]
     fate: Fate
     caller: Process | None
     strike: Strike | None
@@ -100,9 +104,14 @@ class Wire:
 
     async def read(self, serve: Callable[[], T]) -> T:
         refused = self._random.random() < self._faults.refused
-        return await self._send("", serve, Fate.REFUSED if refused else Fate.SERVED, None)
+        (result,) = await self._send("", [serve], Fate.REFUSED if refused else Fate.SERVED, None)
+        return result
 
     async def write(self, step: str, serve: Callable[[], T]) -> T:
+        (result,) = await self.write_parts(step, [serve])
+        return result
+
+    async def write_parts(self, step: str, parts: Sequence[Callable[[], T]]) -> list[T]:
         caller = PROCESS.get()
         strike = self._chaos.draw(caller, step)
         if caller is not None and strike is not None and strike.moment is Moment.BEFORE:
@@ -110,17 +119,16 @@ class Wire:
             # Nothing of a dead process runs after this await, and a frozen one is held by it.
             await self._loop.sleep(0)
             strike = None
-        return await self._send(step, serve, self._draw_fate(), strike)
+        return await self._send(step, parts, self._draw_fate(), strike)
 
-    async def _send(self, step: str, serve: Callable[[], T], fate: Fate, strike: Strike | None) -> T:
+    async def _send(self, step: str, parts: Sequence[Callable[[], T]], fate: Fate, strike: Strike | None) -> list[T]:
         answer: asyncio.Future[Answer] = self._loop.create_future()
-        request = Request(step, serve, fate, PROCESS.get(), strike, answer)
+        request = Request(step, parts, fate, PROCESS.get(), strike, answer)
         self._loop.call_later(self._latency(), self._arrive, request, context=self._loop.outside)
-        value, error = await answer
+        values, error = await answer
         if error is not None:
             raise error
-        result: T = value
-        return result
+        return values
 
     def _draw_fate(self) -> Fate:
         faults, drawn = self._faults, self._random.random()
@@ -146,37 +154,44 @@ class Wire:
             case Fate.SERVED:
                 self._reply(request, self._apply(request), self._latency())
             case Fate.REFUSED:
-                self._reply(request, Answer(None, StoreUnavailable(f"{self._name} store: refused")), self._latency())
+                self._reply(request, Answer([], StoreUnavailable(f"{self._name} store: refused")), self._latency())
             case Fate.LOST_REQUEST:
                 self._reply(request, self._unknown(), TIMEOUT_S)
             case Fate.LOST_ANSWER:
-                self._apply(request)
+                self._apply(request._replace(parts=self._some(request.parts) or request.parts))
                 self._reply(request, self._unknown(), TIMEOUT_S)
             case Fate.LATE:
                 self._reply(request, self._unknown(), TIMEOUT_S * self._random.random())
+                early = self._some(request.parts)
+                if early:
+                    self._apply(request._replace(parts=early))
+                late = request._replace(parts=[part for part in request.parts if part not in early], strike=None)
                 delay = TIMEOUT_S + LATE_S * self._random.random() ** 3
-                self._loop.call_later(delay, self._apply, request._replace(strike=None), context=self._loop.outside)
+                self._loop.call_later(delay, self._apply, late, context=self._loop.outside)
             case Fate.OWN_CONFLICT:
                 answer = self._apply(request)
-                error = answer.error or Conflict("own first attempt")
-                self._reply(request, Answer(None, error), self._latency())
+                self._reply(request, Answer([], answer.error or Conflict("own first attempt")), self._latency())
 
     def _apply(self, request: Request) -> Answer:
         try:
-            answer = Answer(request.serve(), None)
+            answer = Answer([part() for part in request.parts])
         except CatenaError as error:
-            answer = Answer(None, error)
+            answer = Answer([], error)
         if request.step:
             self._history.note(f"{request.caller} {request.step} {_brief(answer)} ({request.fate.value})")
         if request.strike is not None and request.caller is not None:
             self._chaos.strike(request.caller, request.step, request.strike)
         return answer
 
+    def _some(self, parts: Sequence[Callable[[], Any]]) -> list[Callable[[], Any]]:
+        """Of several parts some, of a single one none: half of it can't be applied."""
+        return [part for part in parts if self._random.random() < 0.5] if len(parts) > 1 else []
+
     def _reply(self, request: Request, answer: Answer, delay: float) -> None:
         self._loop.call_later(delay, _deliver, request.answer, answer, context=self._loop.outside)
 
     def _unknown(self) -> Answer:
-        return Answer(None, OutcomeUnknown(f"{self._name} store: no answer"))
+        return Answer([], OutcomeUnknown(f"{self._name} store: no answer"))
 
     def _latency(self) -> float:
         slow = self._random.random() < self._faults.slow
@@ -192,9 +207,9 @@ class Wire:
 def _brief(answer: Answer) -> str:
     if answer.error is not None:
         return type(answer.error).__name__
-    if isinstance(answer.value, list):
-        return " ".join(type(each).__name__ for each in answer.value)
-    return "applied"
+    return " ".join(
+        type(value).__name__ if isinstance(value, Committed | Refused) else "applied" for value in answer.values
+    )
 
 
 def _deliver(future: asyncio.Future[Answer], answer: Answer) -> None:
@@ -252,9 +267,17 @@ class FaultyMeta:
     """One process's way to the meta store that all share."""
 
     def __init__(
-        self, inner: MemoryMeta, wire: Wire, loop: SimLoop, random: Chance, watches: WatchFaults, tally: Tally
+        self,
+        inner: MemoryMeta,
+        can_transact: bool,
+        wire: Wire,
+        loop: SimLoop,
+        random: Chance,
+        watches: WatchFaults,
+        tally: Tally,
     ) -> None:
         self._inner = inner
+        self._can_transact = can_transact
         self._wire = wire
         self._loop = loop
         self._random = random
@@ -263,7 +286,7 @@ class FaultyMeta:
 
     @property
     def can_transact(self) -> bool:
-        return self._inner.can_transact
+        return self._can_transact
 
     async def get(self, key: str) -> Record | None:
         return await self._wire.read(lambda: at_once(self._inner.get(key)))
@@ -290,7 +313,7 @@ class FaultyMeta:
 
     async def transact(self, groups: Sequence[Group]) -> list[GroupResult]:
         step = steps.name_transact(groups, self._value)
-        return await self._wire.write(step, lambda: at_once(self._inner.transact(groups)))
+        return await self._wire.write_parts(step, [partial(self._apply_group, group) for group in groups])
 
     def watch(self, prefix: str) -> FaultyWatch:
         return FaultyWatch(self._inner.watch(prefix), self._loop, self._random, self._watches, self._tally)
@@ -300,6 +323,10 @@ class FaultyMeta:
 
     async def close(self) -> None:
         """The store outlives each process."""
+
+    def _apply_group(self, group: Group) -> GroupResult:
+        (result,) = at_once(self._inner.transact([group]))
+        return result
 
     def _value(self, key: str) -> bytes | None:
         record = at_once(self._inner.get(key))

@@ -43,4 +43,4 @@ def postgres_server() -> Iterator[PostgresServer]:
         except PostgresMissing as error:
             cannot_have("postgres", str(error))
         yield server
-        server.stop()
+        server.kill()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -156,10 +157,7 @@ class Demo:
         while page := await meta.scan(start, keys.after(keys.ROOT)):
             records += len(page)
             start = page[-1].key + "\0"
-        puts = self._log.stores.requests.snapshot()["put"].requests
-        self._say(
-            f"  {self._settings.data}/objects  {count(len(sizes), 'blob')}, {sum(sizes) / 1e6:,.1f} MB, {puts} puts"
-        )
+        self._say(f"  {self._settings.data}/objects  {count(len(sizes), 'blob')}, {sum(sizes) / 1e6:,.1f} MB")
         self._say(f"  {self._settings.data}/meta.db  {count(records, 'meta record')}")
 
     def _title(self, number: str, text: str) -> None:
@@ -198,22 +196,23 @@ def free_name(taken: Sequence[str]) -> str:
     return next(name for name in names() if name not in taken)
 
 
-async def run(folder: Path, keep: bool, console: Console) -> None:
+async def run(folder: Path, keep: bool, console: Console) -> str:
+    """Returns the topic that was made."""
     prepare(folder, keep)
     settings = Settings(data=str(folder))
     async with open_log(settings) as log:
         topic = free_name([record.name for record in await log.topics()])
         await Demo(log, settings, topic, console).run()
-    console.print("\n[bold]All checks passed.[/bold] Go on with")
-    for command in (
-        f"catena consume {topic} --partition 0 --from earliest --to 3",
-        f"echo hello | catena produce {topic} --partition 0",
-        f"catena consume {topic} --from latest --follow",
-        f"catena chain {topic} 2",
-        "catena doctor",
-    ):
-        program, rest = command.split("catena ", 1)
-        console.print(f"  {program}.venv/bin/catena --data {folder} {rest}", highlight=False, soft_wrap=True)
+    return topic
+
+
+def suggest(folder: Path, topic: str) -> Iterator[str]:
+    catena = f"{os.path.relpath(Path(sys.executable).with_name('catena'))} --data {folder}"
+    yield f"{catena} consume {topic} --partition 0 --from earliest --to 3"
+    yield f"echo hello | {catena} produce {topic} --partition 0"
+    yield f"{catena} consume {topic} --from latest --follow"
+    yield f"{catena} chain {topic} 2"
+    yield f"{catena} doctor"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -223,12 +222,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     console = Console()
     try:
-        asyncio.run(run(Path(given.data), given.keep, console))
+        topic = asyncio.run(run(Path(given.data), given.keep, console))
     except (CheckFailed, CatenaError, OSError) as error:
         console.print(f"\n[bold red]failed[/bold red] {type(error).__name__}: {error}", markup=True)
         return 1
     except KeyboardInterrupt:
         return 130
+    console.print("\n[bold]All checks passed.[/bold] Go on with")
+    for command in suggest(Path(given.data), topic):
+        console.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

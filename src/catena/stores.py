@@ -63,7 +63,7 @@ async def open_objects(
 async def open_meta(
     settings: Settings, objects: ObjectStore, clock: Clock, entropy: Entropy
 ) -> AsyncIterator[MetaStore]:
-    meta = await _open_meta(settings.meta_url, objects, clock, entropy)
+    meta = _open_meta(settings.meta_url, objects, clock, entropy)
     try:
         yield meta
     finally:
@@ -92,7 +92,7 @@ async def _open_objects(url: str, clock: Clock, entropy: Entropy, opened: AsyncE
             raise ConfigError(f"setting objects: {_shown(url)} is no object store; it may be {OBJECTS_FORMS}")
 
 
-async def _open_meta(url: str, objects: ObjectStore, clock: Clock, entropy: Entropy) -> MetaStore:
+def _open_meta(url: str, objects: ObjectStore, clock: Clock, entropy: Entropy) -> MetaStore:
     scheme, _, rest = url.partition(":")
     match scheme:
         case "sqlite" if rest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -106,8 +107,11 @@ class Stores:
 
     async def node(self, settings: DisklessSettings | None = None) -> DisklessNode:
         node = DisklessNode(await self.open_meta(), self.objects, self.clock, settings or DisklessSettings())
-        self._opened.push_async_callback(node.diskless.close)
+        self.close_at_end(node.diskless.close)
         return node
+
+    def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
+        self._opened.push_async_callback(close)
 
     async def control(self, tp: TopicPartition) -> Control:
         record = await self.meta.get(keys.control(tp))

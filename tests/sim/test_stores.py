@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from catena.errors import Conflict, OutcomeUnknown, StoreUnavailable
-from catena.meta.base import Record
+from catena.meta.base import Put, Record
 from catena.objects.memory import MemoryObjects
 from catena.types import ABSENT
 from sim.chaos import Blow, Chaos, Moment, Tally
@@ -39,7 +39,7 @@ class Bench:
         self, faults: StoreFaults, strikes: ProcessFaults | None = None, watches: WatchFaults | None = None
     ) -> FaultyMeta:
         return FaultyMeta(
-            self.store, self._wire(faults, strikes), self.loop, self.random, watches or WatchFaults(), self.tally
+            self.store, True, self._wire(faults, strikes), self.loop, self.random, watches or WatchFaults(), self.tally
         )
 
     def objects(self, faults: StoreFaults) -> FaultyObjects:
@@ -119,6 +119,25 @@ def test_a_late_write_is_unknown_and_applied_after_the_caller_was_told(bench: Be
         assert bench.stored() is not None
 
     run(bench, main)
+
+
+@pytest.mark.parametrize("faults", [StoreFaults(lost_answer=1), StoreFaults(late=1)])
+def test_of_several_groups_some_may_be_applied(faults: StoreFaults) -> None:
+    counts = set()
+    for seed in range(20):
+        loop = SimLoop(seed)
+        bench = Bench(loop, seed)
+
+        async def main(bench: Bench = bench) -> None:
+            with pytest.raises(OutcomeUnknown):
+                await bench.meta(faults).transact([[Put(f"{KEY}/{number}", b"v")] for number in range(3)])
+            counts.add(len(at_once(bench.store.scan(KEY, "m"))))
+            await bench.loop.sleep(LATE_S * 2)
+            assert faults.late == 0 or len(at_once(bench.store.scan(KEY, "m"))) == 3
+
+        loop.run(main())
+        loop.bury()
+    assert counts >= {1, 2, 3}
 
 
 def test_a_store_that_is_down_refuses_reads_and_never_applies_writes(bench: Bench) -> None:

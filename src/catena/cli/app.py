@@ -8,7 +8,7 @@ import typer
 
 from catena.cli import chain, consume, doctor, produce, topic
 from catena.cli.options import Common, Config, Data, Debug
-from catena.cli.output import survive_narrow_encodings
+from catena.cli.output import give_up_closed_output, survive_narrow_encodings
 
 HELP = """A log made of many stores: topics in a folder, in S3, in a database; no server needed.
 
@@ -22,12 +22,15 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database; n
 
 [bold]Where the records are[/bold]
 
-  In the folder [cyan]./data[/cyan]: bytes as files in data/objects, metadata in data/meta.db.
-  Any number of processes of this host may use it at once.
-  --data DIR            another folder
-  --config FILE         settings as TOML; or their names as CATENA_* variables:
-  CATENA_OBJECTS        s3://BUCKET/PREFIX?endpoint=URL&region=NAME, folder:PATH
-  CATENA_META           postgres://USER@HOST/DATABASE, sqlite:PATH, objects:
+  In the folder [cyan]./data[/cyan], which any number of processes of this host may use:
+  bytes as files in data/objects, metadata in data/meta.db. Elsewhere by
+
+  --data DIR      another folder
+  --config FILE   settings as TOML: data, objects, meta
+  environment     the same as CATENA_DATA, CATENA_OBJECTS, CATENA_META
+
+  objects = "s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+  meta = "postgres://USER@HOST/DATABASE", or "objects:" for the bucket itself
 
 [bold]Exit codes[/bold]
 
@@ -35,9 +38,7 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database; n
   3 a store is down, full, refused or damaged; 130 interrupted.
 """
 
-EPILOG = (
-    "When something is wrong: [cyan]catena doctor[/cyan]. From Python: [cyan]import catena; help(catena.open)[/cyan]"
-)
+EPILOG = "Is something wrong? [cyan]catena doctor[/cyan]. From Python: [cyan]help(catena.open)[/cyan]."
 
 app = typer.Typer(
     name="catena",
@@ -79,4 +80,7 @@ def before_the_command(
 
 def main() -> None:
     survive_narrow_encodings()
-    app()
+    try:
+        app()
+    finally:
+        give_up_closed_output()

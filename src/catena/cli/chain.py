@@ -9,7 +9,7 @@ import typer
 
 from catena.cli.options import Config, Data, Debug, Json, Topic, common
 from catena.cli.output import count, print_json
-from catena.cli.running import run
+from catena.cli.running import reporting, run
 
 if TYPE_CHECKING:
     from catena.embedded import Log
@@ -35,11 +35,13 @@ def chain(
     async def look(log: Log) -> tuple[Chain, int]:
         return await log.chain(topic, partition), await log.tail(topic, partition)
 
-    found, tail = run(common(context, data, config, debug, as_json), look)
-    if as_json:
-        print_json({"topic": topic, "partition": partition, "tail": tail, **as_fields(found)})
-    else:
-        print("\n".join(draw(f"{topic}/{partition}", found, tail)))
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        found, tail = run(options, look)
+        if as_json:
+            print_json({"topic": topic, "partition": partition, "tail": tail, **as_fields(found)})
+        else:
+            print("\n".join(draw(f"{topic}/{partition}", found, tail)))
 
 
 def as_fields(chain: Chain) -> dict[str, object]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 import typer
 
 from catena.cli.options import Config, Data, Debug, Json, Topic, common
-from catena.cli.running import INTERRUPTED, run
+from catena.cli.running import INTERRUPTED, reporting, run
 from catena.errors import OffsetOutOfRange, Rejected
 from catena.runtime import Tasks
 
@@ -75,11 +75,9 @@ def consume(
     """
     wanted = Wanted(topic, partition, first, last, follow)
     written = _as_json(base64) if as_json else _as_base64 if base64 else _as_text
-    run(
-        common(context, data, config, debug, as_json),
-        lambda log: _consume(log, wanted, written, sys.stdout.buffer),
-        interrupted=0 if follow else INTERRUPTED,
-    )
+    options = common(context, data, config, debug, as_json)
+    with reporting(options, interrupted=0 if follow else INTERRUPTED):
+        run(options, lambda log: _consume(log, wanted, written, sys.stdout.buffer))
 
 
 async def _consume(log: Log, wanted: Wanted, written: Callable[[int, Record], bytes], out: BinaryIO) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,6 +37,14 @@ def show_time(timestamp_ms: int) -> str:
 
 def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def give_up_closed_output() -> None:
+    """If nobody reads our output any more, keep Python from complaining about it at its exit."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def survive_narrow_encodings() -> None:

@@ -23,7 +23,7 @@ from catena.cli.options import Config, Data, Debug, Json, Topic, common
 from catena.cli.output import count, print_json
 from catena.cli.partitioning import partition_of
 from catena.cli.produce_summary import Failure, Summary
-from catena.cli.running import FAILED, INTERRUPTED, message_of, run
+from catena.cli.running import FAILED, INTERRUPTED, message_of, reporting, run
 from catena.errors import BatchTooLarge, CatenaError, OutcomeUnknown, UnknownPartition
 from catena.runtime import SystemClock, Tasks
 
@@ -99,11 +99,13 @@ def produce(
         separator = None if key_separator is None else os.fsencode(key_separator)
         return await _produce(log, Job(topic, partitions, files or [Path("-")], base64, separator))
 
-    summary = run(common(context, data, config, debug, as_json), work)
-    if as_json:
-        print_json(summary.as_fields())
-    else:
-        print("\n".join(summary.as_text()))
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        summary = run(options, work)
+        if as_json:
+            print_json(summary.as_fields())
+        else:
+            print("\n".join(summary.as_text()))
     if summary.interrupted:
         raise typer.Exit(INTERRUPTED)
     if summary.failed:

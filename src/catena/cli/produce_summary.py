@@ -28,15 +28,25 @@ class Summary:
         """By partition, in ascending order, adjacent ranges joined."""
         self.acked = 0
         self.acked_bytes = 0
-        self.failures: list[Failure] = []
         self.read_up_to: tuple[str, int] | None = None
         """Source and number of the last line that was read."""
-        self.ended_early = False
         self.interrupted = False
+        self._failures: list[Failure] = []
 
     @property
     def failed(self) -> bool:
-        return bool(self.failures)
+        return bool(self._failures)
+
+    @property
+    def failures(self) -> list[Failure]:
+        """In the order of the lines; neighbours that failed together are joined."""
+        joined: list[Failure] = []
+        for failure in sorted(self._failures, key=lambda failure: (failure.source, failure.first_line)):
+            if joined and (both := _joined(joined[-1], failure)) is not None:
+                joined[-1] = both
+            else:
+                joined.append(failure)
+        return joined
 
     def ack(self, partition: int, offsets: range, size: int) -> None:
         self.acked += len(offsets)
@@ -48,8 +58,7 @@ class Summary:
             ranges.append(offsets)
 
     def fail(self, failure: Failure) -> None:
-        self.failures.append(failure)
-        self.ended_early = True
+        self._failures.append(failure)
 
     def as_fields(self) -> dict[str, Any]:
         return {
@@ -72,14 +81,25 @@ class Summary:
         for partition, ranges in sorted(self.offsets.items()):
             shown = ", ".join(f"{each.start:,} to {each.stop - 1:,}" for each in ranges[:RANGES_SHOWN])
             if len(ranges) > RANGES_SHOWN:
-                shown += f", and {len(ranges) - RANGES_SHOWN:,} more ranges up to {ranges[-1].stop - 1:,}"
+                shown += f", and {count(len(ranges) - RANGES_SHOWN, 'more range')} up to {ranges[-1].stop - 1:,}"
             yield f"  partition {partition}: {count(sum(map(len, ranges)), 'record')}, offsets {shown}"
         for failure in self.failures:
             yield "  " + _describe(failure)
-        if self.ended_early or self.interrupted:
+        if self.failed or self.interrupted:
             why = "interrupted" if self.interrupted else "stopped at the failure"
             source, line = self.read_up_to or ("the input", 0)
             yield f"  {why}: nothing after line {line:,} of {source} was sent"
+
+
+def _joined(one: Failure, next_one: Failure) -> Failure | None:
+    """None if they do not belong together; lines that were spread over partitions are told apart."""
+    whole = all(each.records == each.last_line - each.first_line + 1 for each in (one, next_one))
+    if not whole or one.last_line + 1 != next_one.first_line:
+        return None
+    if (one.source, one.unknown, one.reason) != (next_one.source, next_one.unknown, next_one.reason):
+        return None
+    partition = one.partition if one.partition == next_one.partition else None
+    return one._replace(last_line=next_one.last_line, records=one.records + next_one.records, partition=partition)
 
 
 def _describe(failure: Failure) -> str:

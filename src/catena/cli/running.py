@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
@@ -52,24 +51,16 @@ _ADVICE: dict[type[Exception], str] = {
 }
 
 
-def run(
-    common: Common, work: Callable[[Log], Awaitable[T]], *, creates: bool = False, interrupted: int = INTERRUPTED
-) -> T:
-    """Do the work on the log that the options name; only a command that `creates` makes one where there is none.
-
-    `interrupted` is the exit code of Ctrl-C.
-    """
-    with reporting(common, interrupted):
-        settings = common.load_settings()
-        if not creates and not has_log(settings):
-            # Whoever reads here has the wrong folder, and would leave an empty log behind.
-            raise errors.ConfigError(
-                f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
-                "--data DIR names another folder"
-            )
-        result = asyncio.run(_open_and(settings, work))
-        sys.stdout.flush()
-        return result
+def run(common: Common, work: Callable[[Log], Awaitable[T]], *, creates: bool = False) -> T:
+    """Do the work on the log that the options name; only a command that `creates` makes one where there is none."""
+    settings = common.load_settings()
+    if not creates and not has_log(settings):
+        # Whoever reads here has the wrong folder, and would leave an empty log behind.
+        raise errors.ConfigError(
+            f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
+            "--data DIR names another folder"
+        )
+    return asyncio.run(_open_and(settings, work))
 
 
 async def _open_and(settings: Settings, work: Callable[[Log], Awaitable[T]]) -> T:
@@ -86,13 +77,13 @@ def has_log(settings: Settings) -> bool:
 
 @contextmanager
 def reporting(common: Common, interrupted: int = INTERRUPTED) -> Iterator[None]:
+    """What is raised here, also while results are printed, ends the process; `interrupted` is Ctrl-C's exit code."""
     logging.basicConfig(level=logging.DEBUG if common.debug else logging.CRITICAL)
     try:
         yield
+        sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has had enough. Python would notice again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit from None
+        raise typer.Exit from None  # whoever read our output has had enough
     except KeyboardInterrupt:
         raise typer.Exit(interrupted) from None
     except (errors.CatenaError, OSError) as error:
@@ -111,6 +102,8 @@ def advice_on(error: Exception) -> str:
     """What to do next, where the error itself does not say it."""
     if not isinstance(error, errors.CatenaError | OSError):
         return "this is a bug in Catena; please report it with what --debug shows"
+    if isinstance(error, errors.Corrupt) and "backup" in str(error):
+        return ""
     return next((advice for kind, advice in _ADVICE.items() if isinstance(error, kind)), "")
 
 

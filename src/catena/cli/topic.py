@@ -10,7 +10,7 @@ import typer
 
 from catena.cli.options import Config, Data, Debug, Json, Topic, common
 from catena.cli.output import count, print_columns, print_json, show_time
-from catena.cli.running import run
+from catena.cli.running import reporting, run
 
 if TYPE_CHECKING:
     from catena.embedded import Log
@@ -33,11 +33,12 @@ def create(
 ) -> None:
     """Make a topic, and the log itself if there is none yet."""
     options = common(context, data, config, debug, as_json)
-    record = run(options, lambda log: log.create_topic(topic, partitions), creates=True)
-    if as_json:
-        print_json(_fields(record))
-    else:
-        print(f"created topic {record.name} with {count(record.partitions, 'partition')}")
+    with reporting(options):
+        record = run(options, lambda log: log.create_topic(topic, partitions), creates=True)
+        if as_json:
+            print_json(_fields(record))
+        else:
+            print(f"created topic {record.name} with {count(record.partitions, 'partition')}")
 
 
 @app.command("list")
@@ -45,14 +46,16 @@ def list_topics(
     context: typer.Context, as_json: Json = False, data: Data = None, config: Config = None, debug: Debug = False
 ) -> None:
     """All topics."""
-    records = run(common(context, data, config, debug, as_json), lambda log: log.topics())
-    if as_json:
-        print_json([_fields(record) for record in records])
-    elif records:
-        rows = [[record.name, record.partitions, show_time(record.created_at_ms)] for record in records]
-        print_columns(["TOPIC", "PARTITIONS", "CREATED"], rows)
-    else:
-        print("there are no topics yet; `catena topic create NAME` makes one", file=sys.stderr)
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        records = run(options, lambda log: log.topics())
+        if as_json:
+            print_json([_fields(record) for record in records])
+        elif records:
+            rows = [[record.name, record.partitions, show_time(record.created_at_ms)] for record in records]
+            print_columns(["TOPIC", "PARTITIONS", "CREATED"], rows)
+        else:
+            print("there are no topics yet; `catena topic create NAME` makes one", file=sys.stderr)
 
 
 @app.command()
@@ -65,16 +68,18 @@ def describe(
     debug: Debug = False,
 ) -> None:
     """The partitions of a topic: where each starts and ends, and what it is made of."""
-    record, partitions = run(common(context, data, config, debug, as_json), lambda log: _describe(log, topic))
-    if as_json:
-        print_json({**_fields(record), "partitions": partitions})
-        return
-    print(f"topic {record.name}, id {record.topic_id}, created {show_time(record.created_at_ms)}\n")
-    rows = [
-        [each["partition"], each["start"], each["tail"], each["tail"] - each["start"], each["links"], each["state"]]
-        for each in partitions
-    ]
-    print_columns(["PARTITION", "START", "TAIL", "RECORDS", "LINKS", "STATE"], rows)
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        record, partitions = run(options, lambda log: _describe(log, topic))
+        if as_json:
+            print_json({**_fields(record), "partitions": partitions})
+        else:
+            print(f"topic {record.name}, id {record.topic_id}, created {show_time(record.created_at_ms)}\n")
+            rows = [
+                [found["partition"], found["start"], found["tail"], found["tail"] - found["start"], found["state"]]
+                for found in partitions
+            ]
+            print_columns(["PARTITION", "START", "TAIL", "RECORDS", "STATE"], rows)
 
 
 @app.command()
@@ -90,11 +95,13 @@ def delete(
     """Delete a topic with all that it holds."""
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete topic {topic} and all its records, for good?", abort=True)
-    run(common(context, data, config, debug, as_json), lambda log: log.delete_topic(topic))
-    if as_json:
-        print_json({"deleted": topic})
-    else:
-        print(f"deleted topic {topic}")
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        run(options, lambda log: log.delete_topic(topic))
+        if as_json:
+            print_json({"deleted": topic})
+        else:
+            print(f"deleted topic {topic}")
 
 
 async def _describe(log: Log, name: str) -> tuple[TopicRecord, list[dict[str, Any]]]:
@@ -105,14 +112,9 @@ async def _describe(log: Log, name: str) -> tuple[TopicRecord, list[dict[str, An
         async with slots:
             chain = await log.chain(name, partition)
             tail = await log.tail(name, partition)
-        state = f"takes appends, {chain.last.kind}" if chain.last.is_open else "sealed"
-        return {
-            "partition": partition,
-            "start": chain.start,
-            "tail": tail,
-            "links": len(chain.links),
-            "state": state,
-        }
+        links = count(len(chain.links), "link")
+        state = f"takes appends, {chain.last.kind}, {links}" if chain.last.is_open else f"sealed, {links}"
+        return {"partition": partition, "start": chain.start, "tail": tail, "state": state}
 
     return record, await asyncio.gather(*(look(partition) for partition in range(record.partitions)))
 

@@ -150,13 +150,19 @@ class PostgresServer:
         try:
             subprocess.run([str(binaries / "postgres"), "-V"], stdout=subprocess.DEVNULL, check=True, **self._as_user())
         except PermissionError:
-            copy = self._folder / "postgres"
-            if not copy.exists():
-                shutil.copytree(binaries.parent, copy, symlinks=True)
-            return copy / "bin"
+            return self._copy(binaries)
         except (OSError, subprocess.CalledProcessError) as error:
             raise PostgresMissing(f"{binaries / 'postgres'} does not run here: {error}") from error
         return binaries
+
+    def _copy(self, binaries: Path) -> Path:
+        """Copy the installation and the libraries that its wheel keeps beside the package, each to the same place."""
+        package = binaries.parent.parent
+        for source in (binaries.parent, package.with_name(package.name + ".libs")):
+            target = self._folder / "binaries" / source.relative_to(package.parent)
+            if source.exists() and not target.exists():
+                shutil.copytree(source, target, symlinks=True)
+        return self._folder / "binaries" / binaries.relative_to(package.parent)
 
 
 def _unprivileged_user() -> pwd.struct_passwd | None:

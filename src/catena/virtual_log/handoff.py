@@ -16,7 +16,7 @@ from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.types import ABSENT, Epoch, TopicPartition
 
-MAX_PRODUCERS = 4000
+MAX_PRODUCERS = 2500
 """Past it those that have been silent longest are forgotten, so that the record stays below what a store takes."""
 MAX_ATTEMPTS = 10
 

@@ -158,7 +158,14 @@ class VirtualLog:
 
     async def find_time(self, timestamp_ms: int) -> FoundTime | None:
         """The first record at or after this time."""
-        chain = await self.refresh()
+        for _ in range(MAX_HOPS):
+            try:
+                return await self._find_time(await self.refresh(), timestamp_ms)
+            except (OffsetOutOfRange, StaleView):
+                continue  # what was found was trimmed or moved meanwhile: look again from the new start
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def _find_time(self, chain: Chain, timestamp_ms: int) -> FoundTime | None:
         for link in chain.links:
             start = max(chain.start, link.base)
             while link.end is None or start < link.end:

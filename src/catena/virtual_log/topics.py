@@ -75,7 +75,9 @@ class Topics:
     async def create(
         self, name: str, partitions: int = 1, kind: str = "diskless", configs: dict[str, str] | None = None
     ) -> TopicRecord:
-        _check(name, partitions)
+        _check_name(name)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidTopic(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         topic_id = TopicId(self._entropy.hex_id())
         record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs or {})
         expect: Version | Expect = ABSENT
@@ -103,6 +105,7 @@ class Topics:
 
     async def get(self, name: str) -> TopicRecord:
         """The topic as it is now."""
+        _check_name(name)
         record = await self._meta.get(keys.topic(name))
         if record is None or (topic := _decode(record)).state != "ACTIVE":
             raise UnknownTopic(name)
@@ -118,6 +121,7 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect."""
+        _check_name(name)
         topic_id: TopicId | None = None
         for _ in range(MAX_ATTEMPTS):
             record = await self._meta.get(keys.topic(name))
@@ -167,11 +171,9 @@ class Topics:
         raise Contended(f"the name of the deleted topic {topic.name!r} could not be freed")
 
 
-def _check(name: str, partitions: int) -> None:
+def _check_name(name: str) -> None:
     if not _name.fullmatch(name) or len(name) > MAX_NAME or name in (".", ".."):
         raise InvalidTopic(f"{name!r} is no topic name: 1 to {MAX_NAME} letters, digits, dots, underscores and dashes")
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        raise InvalidTopic(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
 
 
 def _decode(record: Record) -> TopicRecord:

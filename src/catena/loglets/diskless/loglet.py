@@ -17,7 +17,7 @@ from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.reader import Reader
 from catena.loglets.diskless.seal import seal
 from catena.loglets.diskless.tail_cache import TailCache
-from catena.loglets.diskless.writer import Writer, WriterSettings
+from catena.loglets.diskless.writer import AtLeast0, Writer, WriterSettings
 from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.objects.base import ObjectStore
@@ -27,8 +27,8 @@ from catena.types import Offset, TopicPartition
 
 class DisklessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writer: WriterSettings = WriterSettings()
-    tail_cache_bytes: int = 64 << 20
-    blob_cache_bytes: int = 128 << 20
+    tail_cache_bytes: AtLeast0 = 64 << 20
+    blob_cache_bytes: AtLeast0 = 128 << 20
 
 
 class Diskless:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -40,15 +41,19 @@ UPLOAD_ATTEMPTS = 5
 UPLOAD_BACKOFF_S = 0.05
 
 
+AtLeast0: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+AtLeast1: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class WriterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    batch_max_bytes: int = 8 << 20
+    batch_max_bytes: AtLeast1 = 8 << 20
     """A blob is sent once it holds this many bytes of batches."""
-    batch_max_delay_ms: int = 250
+    batch_max_delay_ms: AtLeast0 = 250
     """The longest time that an entry waits for company while other blobs are in flight."""
-    uploads_in_flight: int = 4
-    buffer_max_bytes: int = 128 << 20
+    uploads_in_flight: AtLeast1 = 4
+    buffer_max_bytes: AtLeast1 = 128 << 20
     """Bytes that were taken and not yet answered; past it appends get BackPressure."""
-    commit_deadline_ms: int = 30_000
+    commit_deadline_ms: AtLeast1 = 30_000
     """A blob that could not be committed so long after its upload began is dropped."""
 
 
