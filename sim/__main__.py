@@ -16,7 +16,7 @@ from itertools import islice
 
 from sim import mutations
 from sim.chaos import AWAIT, Blow, Moment, Tally
-from sim.run import Result, run_seed
+from sim.run import Result, run_seed, run_seeds
 from sim.steps import STEPS
 
 CHUNK = 25
@@ -24,8 +24,8 @@ FULL_RUN = 2000
 """So many seeds must hit every named crash point; fewer only warn."""
 
 
-def main() -> int:
-    arguments = _parser().parse_args()
+def main(words: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(words)
     if arguments.job == "mutations":
         return _mutations(arguments.seeds, arguments.only)
     if arguments.seed is not None:
@@ -65,9 +65,9 @@ def _run(seeds: range, jobs: int) -> int:
             print()
             return _report_failure(result)
         tally.add(result.tally)
-        if done % CHUNK == 0 or done == len(seeds):
+        if done % CHUNK == 0 and sys.stdout.isatty():
             print(f"\r{done} of {len(seeds)} seeds clean", end="", flush=True)
-    print()
+    print(f"\r{len(seeds)} of {len(seeds)} seeds clean")
     return _report_tally(tally, len(seeds))
 
 
@@ -79,18 +79,14 @@ def _results(seeds: range, jobs: int) -> Iterator[Result]:
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     with ProcessPoolExecutor(jobs) as pool:
         remaining = iter(chunks)
-        running = [pool.submit(_run_chunk, chunk) for chunk in islice(remaining, 4 * jobs)]
+        running = [pool.submit(run_seeds, chunk) for chunk in islice(remaining, 4 * jobs)]
         try:
             while running:
                 yield from running.pop(0).result()
-                running += [pool.submit(_run_chunk, chunk) for chunk in islice(remaining, 1)]
+                running += [pool.submit(run_seeds, chunk) for chunk in islice(remaining, 1)]
         finally:
             for each in running:
                 each.cancel()
-
-
-def _run_chunk(seeds: range) -> list[Result]:
-    return [run_seed(seed) for seed in seeds]
 
 
 def _report_failure(result: Result) -> int:
@@ -109,11 +105,8 @@ def _report_tally(tally: Tally, seeds: int) -> int:
     missed = []
     for step in sorted({*tally.steps, *STEPS}):
         hits = [tally.strikes[step, moment, blow] for moment, blow in columns]
-        missed += [
-            f"{blow} {moment} {step}"
-            for hit, (moment, blow) in zip(hits, columns, strict=True)
-            if step in STEPS and not hit
-        ]
+        if step in STEPS:
+            missed += [f"{blow} {moment} {step}" for hit, (moment, blow) in zip(hits, columns, strict=True) if not hit]
         print(f"{step:<24}{tally.steps[step]:>10}" + "".join(f"{hit:>16}" for hit in hits))
     awaits = {blow: tally.strikes[AWAIT, Moment.BEFORE.value, blow.value] for blow in Blow}
     print(f"\nat any await: {', '.join(f'{count} {blow.value}' for blow, count in awaits.items())}")

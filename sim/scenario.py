@@ -74,6 +74,7 @@ class Scenario:
     idempotent_writers: int
     batches_per_writer: int
     readers: int
+    lookers: int
     fencers: int
     reconfigurers: int
     trimmers: int
@@ -86,7 +87,7 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
-    trimmers, deleters = int(random.random() < 0.4), int(random.random() < 0.35)
+    trimmers, deleters = int(random.random() < 0.5), int(random.random() < 0.35)
     targets = random.sample(STEPS, 3) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
     return Scenario(
         seed=seed,
@@ -104,6 +105,7 @@ def draw(seed: int) -> Scenario:
         idempotent_writers=random.randint(1, 3),
         batches_per_writer=random.randint(3, 9),
         readers=random.randint(1, 3),
+        lookers=random.randint(1, 2),
         fencers=int(random.random() < 0.4),
         reconfigurers=random.choice((0, 1, 1, 2)),
         trimmers=trimmers,
@@ -120,16 +122,19 @@ def _maybe(random: Chance, chance: float, most: float) -> float:
 
 
 def _store_faults(random: Chance, objects: bool) -> StoreFaults:
-    if random.random() < 0.15:
+    """None at all, a few kinds, or a storm of every kind."""
+    weather = random.random()
+    if weather < 0.15:
         return StoreFaults()
+    chance = 1.0 if weather > 0.85 else 0.4
     return StoreFaults(
-        refused=_maybe(random, 0.4, 0.25),
-        lost_request=_maybe(random, 0.4, 0.25),
-        lost_answer=_maybe(random, 0.5, 0.25),
-        late=_maybe(random, 0.5, 0.25),
-        slow=_maybe(random, 0.4, 0.2),
-        outage=_maybe(random, 0.2, 0.02),
-        own_conflict=_maybe(random, 0.3, 0.25) if objects else 0.0,
+        refused=_maybe(random, chance, 0.25),
+        lost_request=_maybe(random, chance, 0.25),
+        lost_answer=_maybe(random, chance, 0.3),
+        late=_maybe(random, chance, 0.3),
+        slow=_maybe(random, chance, 0.2),
+        outage=_maybe(random, chance / 2, 0.02),
+        own_conflict=_maybe(random, chance, 0.25) if objects else 0.0,
     )
 
 

@@ -7,8 +7,9 @@ caller lives. Each write draws its fate:
     lost request  OutcomeUnknown, not applied   lost answer   OutcomeUnknown, applied
     late          OutcomeUnknown, applied after the caller was told so, maybe much later
 
-A write may have several parts, each atomic by itself (the groups of a `transact`): where its outcome is unknown, some of
-them may be applied at once, and the others late or never. Reads are served or refused. Behind the wire are the product's memory stores, whose calls never wait.
+A write may have several parts, each atomic by itself (the groups of a `transact`): where its outcome is unknown, some
+of them may be applied at once, and the others late or never. Reads are served or refused. Behind the wire are the
+product's memory stores, whose calls never wait.
 """
 
 from __future__ import annotations

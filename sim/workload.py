@@ -53,7 +53,7 @@ def _clients(world: World) -> list[Coroutine[Any, Any, None]]:
     clients = [write(Client(world, f"w{n}")) for n in range(scenario.plain_writers)]
     clients += [write_idempotently(Client(world, f"p{n}"), 1000 + n) for n in range(scenario.idempotent_writers)]
     clients += [follow(Client(world, f"r{n}")) for n in range(scenario.readers)]
-    clients += [look_around(Client(world, "q"))]
+    clients += [look_around(Client(world, f"q{n}")) for n in range(scenario.lookers)]
     clients += [fence(Client(world, f"f{n}")) for n in range(scenario.fencers)]
     clients += [reconfigure(Client(world, f"c{n}")) for n in range(scenario.reconfigurers)]
     clients += [trim(Client(world, f"t{n}")) for n in range(scenario.trimmers)]
@@ -159,18 +159,18 @@ async def follow(client: Client) -> None:
 
 
 async def look_around(client: Client) -> None:
-    """Tails, starts, reads at random and by time."""
-    for _ in range(2 * client.world.scenario.batches_per_writer):
+    """Tails, starts, reads at random and by time, each on any node."""
+    for _ in range(3 * client.world.scenario.batches_per_writer):
         log, machine = some_log(client), client.some_machine()
-        what = client.random.randrange(4)
-        if what == 0:
+        what = client.random.random()
+        if what < 0.2:
             await client.start(log, machine)
-        elif what == 1:
+        elif what < 0.4:
             await client.find_time(log, client.random.randint(0, client.now_ms() + 100), machine)
         else:
             tail = await client.tail(log, machine)
-            if tail.outcome is Outcome.OK and what == 3:
-                await client.read(log, client.random.randint(0, tail.tail), machine, 1000)
+            if tail.outcome is Outcome.OK and what < 0.7:
+                await client.read(log, client.random.randint(0, tail.tail), client.some_machine(), 1000)
         await client.think()
 
 
@@ -195,7 +195,7 @@ async def reconfigure(client: Client) -> None:
 
 
 async def trim(client: Client) -> None:
-    for _ in range(client.random.randint(1, 2)):
+    for _ in range(client.random.randint(1, 3)):
         await client.think(0.5)
         log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
         tail = await client.tail(log, machine)

@@ -19,7 +19,7 @@ from catena.meta.base import MetaStore
 from catena.objects.base import ObjectStore
 from catena.objects.counted import CountedObjects
 from catena.objects.probe import probe
-from catena.objects.retrying import RetryingObjects
+from catena.objects.retrying import RetryingObjects, RetrySettings
 from catena.runtime import Clock, Disk, Entropy
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 META_FORMS = "sqlite:PATH, postgres://USER@HOST/DATABASE, objects: or memory:"
 OBJECTS_FORMS = "folder:PATH, s3://BUCKET/PREFIX?endpoint=URL&region=NAME or memory:"
+PROBE_TRIES = 5
 S3_PARAMETERS = ("endpoint", "region", "lists_as_tree")
 
 
@@ -55,7 +56,8 @@ async def open_objects(
         objects = RetryingObjects(requests, clock, entropy)
         opened.push_async_callback(objects.close)
         if settings.objects_url.startswith("s3:"):
-            await probe(objects, entropy)
+            # Less patient than later on: who has just given a wrong address should soon be told.
+            await probe(RetryingObjects(requests, clock, entropy, RetrySettings(max_tries=PROBE_TRIES)), entropy)
         yield objects, requests
 
 

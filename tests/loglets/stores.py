@@ -18,17 +18,19 @@ from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
 from catena.meta.object_storage import ObjectMeta
+from catena.meta.postgres import PostgresMeta
 from catena.meta.sqlite import SqliteMeta
 from catena.objects.base import ObjectStore
 from catena.objects.memory import MemoryObjects
 from catena.runtime import Clock, SystemClock, SystemEntropy
 from catena.testing.contracts.loglet import PATIENCE_S
 from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
+from catena.testing.postgres_server import PostgresServer
 from catena.types import TopicPartition
 
 WAYS = ("memory", "memory without transact")
 """Enough where only the way to commit matters."""
-BACKENDS = (*WAYS, "sqlite", "sqlite without transact", "objects")
+BACKENDS = (*WAYS, "sqlite", "sqlite without transact", "postgres", "postgres without transact", "objects")
 
 
 class QuickClock(SystemClock):
@@ -85,6 +87,7 @@ class Stores:
         self.objects: ObjectStore = MemoryObjects(self.clock)
         self._memory = MemoryMeta(self.clock, self.can_transact)
         self._folder = folder
+        self._schema = f"test_{SystemEntropy().hex_id()}"
         self._request = request
         self._opened = AsyncExitStack()
 
@@ -128,6 +131,9 @@ class Stores:
                 return self._memory
             case "sqlite":
                 return SqliteMeta(self._folder / "meta.db", self.clock, SystemEntropy(), self.can_transact)
+            case "postgres":
+                server: PostgresServer = self._request.getfixturevalue("postgres_server")
+                return PostgresMeta(server.dsn, self.clock, SystemEntropy(), self._schema, self.can_transact)
             case "objects":
                 return ObjectMeta(self.objects, self.clock, SystemEntropy())
             case _:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from catena.errors import OutOfOrderSequence, ProducerFenced
+from catena.errors import OutOfOrderSequence, ProducerFenced, Sealed
 from catena.loglets.base import Entry, Loglet
 from catena.loglets.diskless.loglet import Diskless, DisklessSettings
 from catena.loglets.memory import MemoryLoglet, MemoryMedium
@@ -51,9 +51,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class NextLink:
-    """Seal, and go on with a link of this kind."""
+    """Seal, and go on with a link of this kind; `late` comes to the old one after it was sealed."""
 
     kind: Literal["memory", "diskless"]
+    late: Send
 
 
 sends = st.builds(
@@ -67,7 +68,8 @@ sends = st.builds(
     node=st.integers(0, 1),
 )
 waits = st.builds(Wait, st.sampled_from([1, EXPIRY_MS // 3, EXPIRY_MS - 1, EXPIRY_MS]))
-next_links = st.builds(NextLink, st.sampled_from(["memory", "diskless"]))
+next_links = st.builds(NextLink, st.sampled_from(["memory", "diskless"]), sends)
+steps_of_a_log = st.integers(0, 9).flatmap(lambda die: sends if die < 7 else next_links if die < 9 else waits)
 first_sequences = st.sampled_from([0, 5, MAX_SEQUENCE - 3, MAX_SEQUENCE])
 
 
@@ -166,15 +168,16 @@ class Partition:
         self._loglets: list[Loglet] = []
 
     async def next_link(self, kind: str) -> None:
-        if self._loglets:
-            self._base, producers = await self._loglets[0].seal()
-            self._producers = dict(producers)
         self._epoch += 1
         spec = self._links.spec(self._epoch, self._base, self._producers)
         if kind == "memory":
             self._loglets = [MemoryLoglet(self._medium, spec, self.clock)] * 2
         else:
             self._loglets = [node.open(spec) for node in self.nodes]
+
+    async def seal(self) -> None:
+        self._base, producers = await self._loglets[0].seal()
+        self._producers = dict(producers)
 
     async def append(self, entry: Entry, node: int) -> int:
         return await self._loglets[node].append(entry)
@@ -199,8 +202,7 @@ class WithoutTransact:
 
 
 @pytest.mark.parametrize("ways", [(True, True), (False, False), (True, False)], ids=["group", "pending", "mixed"])
-@given(first_sequence=first_sequences, steps=st.lists(sends | waits | next_links, max_size=40))
-@settings(max_examples=60)
+@given(first_sequence=first_sequences, steps=st.lists(steps_of_a_log, max_size=50))
 async def test_a_loglet_goes_by_the_rules_on_every_node_and_link(
     ways: Sequence[bool], first_sequence: int, steps: list[Send | Wait | NextLink]
 ) -> None:
@@ -214,6 +216,9 @@ async def test_a_loglet_goes_by_the_rules_on_every_node_and_link(
                 case Wait():
                     partition.clock.time_ms += step.milliseconds
                 case NextLink():
+                    await partition.seal()
+                    with pytest.raises(Sealed):
+                        await partition.append(client.entry(step.late)[1], step.late.node)
                     await partition.next_link(step.kind)
                 case Send():
                     stamp, entry = client.entry(step)

@@ -91,17 +91,15 @@ async def test_a_write_that_the_server_died_in_is_unknown_and_a_read_is_not(
     version = await store.put("t/a", b"1")
     blocker = await asyncpg.connect(own_server.dsn)
     await blocker.execute("BEGIN")
-    await blocker.execute(f"SELECT FROM {schema}.records FOR UPDATE")
+    await blocker.execute(f"LOCK {schema}.records")
     writing = asyncio.ensure_future(store.put("t/a", b"2", version))
-
-    async def it_waits() -> bool:
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return bool(await blocker.fetchval(sql))
-
-    await eventually(it_waits)
-    await blocker.execute(f"LOCK {schema}.records IN ACCESS EXCLUSIVE MODE")
     reading = asyncio.ensure_future(store.get("t/a"))
-    await asyncio.sleep(0)
+
+    async def both_wait() -> bool:
+        sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        return bool(await blocker.fetchval(sql) == 2)
+
+    await eventually(both_wait)
     own_server.kill()
     with pytest.raises(OutcomeUnknown):
         await writing

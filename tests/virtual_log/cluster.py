@@ -33,12 +33,14 @@ class Cluster:
         self.chains = ChainStore(stores.meta, stores.clock, SystemEntropy())
         self._topic_exists = False
 
-    async def node(self, settings: DisklessSettings | None = None) -> ClusterNode:
+    async def node(
+        self, settings: DisklessSettings | None = None, wrapper: type[FaultyMeta] = FaultyMeta
+    ) -> ClusterNode:
         """A node that has just started; there is a topic for it to use."""
         faults = Faults()
         node = await Node.start(
             Settings(diskless=settings or DisklessSettings()),
-            FaultyMeta(await self.stores.open_meta(), faults),
+            wrapper(await self.stores.open_meta(), faults),
             FaultyObjects(self.stores.objects, faults),
             self.stores.clock,
             SystemEntropy(),

@@ -119,11 +119,11 @@ async def _produce(log: Log, job: Job) -> Summary:
     try:
         async for lines in _all_lines(job.files):
             for part in _parts(lines, job, turn, summary):
-                await sender.send(part)
-            summary.read_up_to = (lines.source, lines.last)
-            turn += 1
+                sender.send(part)
             if summary.failed:
                 break
+            turn += 1
+            await sender.wait_for_room()
     except asyncio.CancelledError:
         summary.interrupted = True
         task = asyncio.current_task()
@@ -152,6 +152,7 @@ async def _all_lines(files: Sequence[Path]) -> AsyncIterator[Lines]:
 
 def _parts(lines: Lines, job: Job, turn: int, summary: Summary) -> Iterator[Part]:
     """Spread the records of these lines over partitions, up to the first line that can't be one."""
+    summary.read_up_to = (lines.source, lines.last)
     by_partition: dict[int, list[Message]] = {}
     in_turn = job.partitions[turn % len(job.partitions)]
     for at, line in enumerate(lines.lines):
@@ -159,6 +160,7 @@ def _parts(lines: Lines, job: Job, turn: int, summary: Summary) -> Iterator[Part
             message = _message(line, job)
         except binascii.Error as error:
             number = lines.first + at
+            summary.read_up_to = (lines.source, number)
             summary.fail(Failure(lines.source, number, number, 1, None, False, f"it is not base64: {error}"))
             break
         partition = in_turn
@@ -195,12 +197,13 @@ class _Sender:
         self._one_ended = asyncio.Event()
         self._progress = _Progress(summary)
 
-    async def send(self, part: Part) -> None:
-        """Returns once there is room for another one."""
+    def send(self, part: Part) -> None:
         size = part.size
         self._batches += 1
         self._bytes += size
         self._tasks.spawn("append lines", self._append(part, size))
+
+    async def wait_for_room(self) -> None:
         while self._bytes > MAX_BYTES_IN_FLIGHT or self._batches > MAX_BATCHES_IN_FLIGHT:
             await self._wait_for_one()
 

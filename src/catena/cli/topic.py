@@ -75,11 +75,8 @@ def describe(
             print_json({**_fields(record), "partitions": partitions})
         else:
             print(f"topic {record.name}, id {record.topic_id}, created {show_time(record.created_at_ms)}\n")
-            rows = [
-                [found["partition"], found["start"], found["tail"], found["tail"] - found["start"], found["state"]]
-                for found in partitions
-            ]
-            print_columns(["PARTITION", "START", "TAIL", "RECORDS", "STATE"], rows)
+            rows = [[*found.values(), found["tail"] - found["start"]] for found in partitions]
+            print_columns(["PARTITION", "START", "TAIL", "STATE", "KIND", "LINKS", "RECORDS"], rows)
 
 
 @app.command()
@@ -112,9 +109,14 @@ async def _describe(log: Log, name: str) -> tuple[TopicRecord, list[dict[str, An
         async with slots:
             chain = await log.chain(name, partition)
             tail = await log.tail(name, partition)
-        links = count(len(chain.links), "link")
-        state = f"takes appends, {chain.last.kind}, {links}" if chain.last.is_open else f"sealed, {links}"
-        return {"partition": partition, "start": chain.start, "tail": tail, "state": state}
+        return {
+            "partition": partition,
+            "start": chain.start,
+            "tail": tail,
+            "state": "open" if chain.last.is_open else "sealed",
+            "kind": chain.last.kind,
+            "links": len(chain.links),
+        }
 
     return record, await asyncio.gather(*(look(partition) for partition in range(record.partitions)))
 

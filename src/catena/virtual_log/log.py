@@ -148,7 +148,7 @@ class VirtualLog:
             async with asyncio.timeout(max_wait_s):
                 while True:
                     chain = await self.chain()
-                    if chain.last.is_open and chain.intent is None:
+                    if chain.last.is_open:
                         await self.loglet(chain.last).wait_for_tail(beyond)
                     if await self.tail() > beyond:
                         return True
@@ -278,11 +278,18 @@ class VirtualLog:
         watch = self.meta.watch(keys.chain(self.tp))
         try:
             chain = await self.refresh()
-            if chain.intent is not None or not chain.last.is_open:
+            # An intent alone says nothing: until its link is sealed, and maybe nobody is left to do so, appends go on.
+            if not chain.last.is_open or (chain.intent is not None and await self._is_sealed(chain.last)):
                 await watch.changed()
                 await self.refresh()
         finally:
             watch.close()
+
+    async def _is_sealed(self, link: Link) -> bool:
+        try:
+            return (await self.loglet(link).tail()).sealed
+        except Sealed:
+            return False  # and followed by another link, which the chain has by now
 
     async def _pause(self, hop: int) -> None:
         await self._clock.sleep(HOP_PAUSE_S * min(hop, 10))

@@ -53,6 +53,8 @@ class Reader:
     async def wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> None:
         if partition.tail > beyond:
             return
+        if self._tasks.closed:
+            raise StoreUnavailable("the node is shutting down")
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         partition.tail_waiters.append(waiter)
         if partition.watch is None:

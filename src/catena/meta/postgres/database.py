@@ -15,7 +15,15 @@ from importlib import resources
 from types import ModuleType
 from typing import Any, TypeVar
 
-from catena.errors import BackPressure, ConfigError, Contended, OutcomeUnknown, StoreRefused, StoreUnavailable
+from catena.errors import (
+    BackPressure,
+    CatenaError,
+    ConfigError,
+    Contended,
+    OutcomeUnknown,
+    StoreRefused,
+    StoreUnavailable,
+)
 from catena.meta.postgres.errors import Undone, meaning
 from catena.runtime import Clock, Entropy
 
@@ -60,6 +68,7 @@ class Database:
         self.failures = (self._driver.PostgresError, self._driver.InterfaceError, OSError, TimeoutError)
         self._pool: Any = None
         self._opening = asyncio.Lock()
+        self._failure: CatenaError | None = None
         self._closed = False
         self._calls = 0
 
@@ -127,20 +136,33 @@ class Database:
             raise StoreUnavailable(f"PostgreSQL cannot be reached ({error or type(error).__name__})") from error
 
     async def _ensure_pool(self) -> Any:
+        if self._pool is not None:
+            return self._pool
+        failure_before = self._failure
         async with self._opening:
             if self._closed:
                 raise StoreUnavailable("the meta store is closed")
+            if self._failure is not None and self._failure is not failure_before:
+                # Whoever waited for an attempt that failed does not wait for another one.
+                raise type(self._failure)(str(self._failure))
             if self._pool is None:
-                pool = await self._attempt(self._open_pool)
                 try:
-                    await self._attempt(lambda: self._ensure_schema(pool))
-                except BaseException:
-                    pool.terminate()
+                    self._pool = await self._open_pool()
+                except CatenaError as error:
+                    self._failure = error
                     raise
-                self._pool = pool
         return self._pool
 
-    def _open_pool(self) -> Awaitable[Any]:
+    async def _open_pool(self) -> Any:
+        pool = await self._attempt(self._create_pool)
+        try:
+            await self._attempt(lambda: self._ensure_schema(pool))
+        except BaseException:
+            pool.terminate()
+            raise
+        return pool
+
+    def _create_pool(self) -> Awaitable[Any]:
         pool: Awaitable[Any] = self._driver.create_pool(
             self._dsn,
             min_size=1,

@@ -10,7 +10,7 @@ A connection that was lost is replaced, and then everybody is woken, since nobod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from catena.errors import CatenaError
@@ -24,6 +24,7 @@ RECONNECT_MIN_S = 0.1
 RECONNECT_MAX_S = 5.0
 PAYLOAD_BYTES_MAX = 7_900
 PAYLOADS_MAX = 16
+KEYS_MAX = 10_000
 EVERYTHING = "*"
 
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload"
@@ -41,16 +42,15 @@ class Signals:
         self._running = False
 
     def announce(self, keys: Iterable[str]) -> None:
-        """Wake the watches of this node at once, and those of others soon."""
+        """Wake the watches of this node at once, and those of others soon, if `ensure_running` was called."""
         keys = list(keys)
         if not keys:
             return
         self._watches.wake(keys)
         self._changed.update(dict.fromkeys(keys))
-        if len(self._changed) > PAYLOAD_BYTES_MAX * PAYLOADS_MAX:
+        if len(self._changed) > KEYS_MAX:
             self._changed = {EVERYTHING: None}
         self._something_to_do.set()
-        self.ensure_running()
 
     def ensure_running(self) -> None:
         if not self._running:
@@ -109,7 +109,7 @@ class Signals:
             self._watches.wake(payload.split("\n"))
 
 
-def payloads(keys: Iterable[str]) -> list[str]:
+def payloads(keys: Collection[str]) -> list[str]:
     """The keys, joined to pieces that PostgreSQL takes; or the one that says everything, if they were too many."""
     pieces: list[str] = []
     for key in keys:

@@ -99,6 +99,7 @@ class PostgresMeta:
         return await self._records(_SCAN, _bound(start), _bound(end), limit)
 
     async def delete_range(self, start: str, end: str) -> None:
+        self._signals.ensure_running()
         while rows := await self._database.write(_DELETE_RANGE, _bound(start), _bound(end), SCAN_LIMIT):
             self._signals.announce(key for (key,) in rows)
 
@@ -112,6 +113,7 @@ class PostgresMeta:
         return self._watches.open(prefix)
 
     async def session(self, ttl_ms: int) -> KeptSession:
+        self._signals.ensure_running()
         started = self._clock.monotonic()
         session_id = self._entropy.hex_id()
         await self._database.write(_OPEN_SESSION, session_id, ttl_ms)
@@ -131,6 +133,7 @@ class PostgresMeta:
         return result.versions[0]
 
     async def _write(self, groups: Sequence[Group], session: str | None = None) -> list[GroupResult]:
+        self._signals.ensure_running()
         ops = [op for group in groups for op in group]
         arguments = (
             [number for number, group in enumerate(groups) for _ in group],

@@ -18,7 +18,7 @@ from catena.errors import BackPressure, OutcomeUnknown, StoreUnavailable
 from catena.runtime import Clock, Tasks
 
 QUEUE_LIMIT = 20_000
-BATCH_LIMIT = 2_000
+BATCH_COST_MAX = 20_000
 CALL_TIMEOUT_S = 10.0
 CHECK_INTERVAL_S = 1.0
 
@@ -59,15 +59,23 @@ class _Job(Generic[Request]):
 
 class BatchThread(Generic[Request]):
     def __init__(
-        self, name: str, clock: Clock, tasks: Tasks, serve: Serve[Request], finish: Callable[[], None]
+        self,
+        name: str,
+        clock: Clock,
+        tasks: Tasks,
+        serve: Serve[Request],
+        finish: Callable[[], None],
+        cost: Callable[[Request], int],
     ) -> None:
         """`serve` calls its argument once, to take the requests of the batch; an answer that is an exception is raised
-        to the caller, and what it raises itself is the answer to all. `finish` is called in the thread as it ends."""
+        to the caller, and what it raises itself is the answer to all. `finish` is called in the thread as it ends.
+        A batch ends with the request that brings its cost to BATCH_COST_MAX."""
         self._name = name
         self._clock = clock
         self._tasks = tasks
         self._serve = serve
         self._finish = finish
+        self._cost = cost
         self._queue: deque[_Job[Request]] = deque()
         self._unanswered: dict[_Job[Request], None] = {}
         self._wakeup = threading.Condition()
@@ -149,11 +157,13 @@ class BatchThread(Generic[Request]):
         jobs: list[_Job[Request]] = []
 
         def take() -> list[Request]:
+            cost = 0
             with self._wakeup:
-                while self._queue and len(jobs) < BATCH_LIMIT:
+                while self._queue and cost < BATCH_COST_MAX:
                     job = self._queue.popleft()
                     job.taken = True
                     jobs.append(job)
+                    cost += self._cost(job.request)
             return [job.request for job in jobs]
 
         try:

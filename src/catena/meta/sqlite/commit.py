@@ -1,8 +1,11 @@
 """One write transaction for all the requests of a batch.
 
-All records that the batch names are read first; then each request is decided in memory, in order, against what the ones
-before it left behind; then the outcome is written in a few statements. So a refused group costs nothing to undo, and
+The versions of all records that the batch names are read first; then each request is decided in memory, in order,
+against what the ones before it left behind; then the outcome is written. So a refused group costs nothing to undo, and
 a record that the batch changes ten times is written once.
+
+A batch is few statements, and each gives few rows: Python lets another thread run with every row and every statement,
+and a busy event loop takes milliseconds to let this one on.
 
 Expired sessions are removed by the first transaction that sees them, before anything else in it. Writers are serial, so
 that moment is the same for all, and a session that was seen to be gone never comes back.
@@ -11,8 +14,10 @@ that moment is the same for all, and a session that was seen to be gone never co
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from catena.errors import SessionExpired
 from catena.meta.base import Committed, Delete, Group, GroupResult, Put, Record, Refused, expected
@@ -20,7 +25,14 @@ from catena.types import Version
 
 CHANGES_KEPT = 256
 CHANGES_BYTES_MAX = 64 << 10
-PARAMETERS_MAX = 500
+ROWS_PER_INSERT = 200
+BYTES_PER_COST = 1000
+
+_BEGIN = """SELECT version, commits, (SELECT json_group_array(json_array(id, ttl_ms, expires_ms)) FROM sessions)
+    FROM counters"""
+_LOAD = """SELECT json_group_array(json_array(key, version, session)) FROM records
+    WHERE key IN (SELECT value FROM json_each(?))"""
+_DELETE = "DELETE FROM records WHERE key IN (SELECT value FROM json_each(?))"
 
 
 class Write(NamedTuple):
@@ -50,14 +62,24 @@ SWEEP = Write(())
 """Changes nothing but what every transaction does: it removes expired sessions."""
 
 
+def cost(request: WriteRequest) -> int:
+    """How much a request adds to the transaction, in small operations."""
+    if not isinstance(request, Write):
+        return 1
+    ops = [op for group in request.groups for op in group]
+    return 1 + len(ops) + sum(len(op.value) for op in ops if isinstance(op, Put)) // BYTES_PER_COST
+
+
 class Outcome(NamedTuple):
     answers: list[Any]
     changed: list[str]
 
 
 class _Row(NamedTuple):
-    record: Record
+    version: int
     session: str | None
+    value: bytes | None = None
+    """None unless this batch has written it."""
 
 
 def is_expired(ttl_ms: int, expires_ms: int, now_ms: int) -> bool:
@@ -75,14 +97,13 @@ class Transaction:
         self._rows: dict[str, _Row | None] = {}
         self._changed: dict[str, None] = {}
         self._sessions_changed = False
-        self._version, self._commits = connection.execute("SELECT version, commits FROM counters").fetchone()
+        self._version, self._commits, sessions = connection.execute(_BEGIN).fetchone()
         self._sessions: dict[str, tuple[int, int]] = {
-            session: (ttl_ms, expires_ms)
-            for session, ttl_ms, expires_ms in connection.execute("SELECT id, ttl_ms, expires_ms FROM sessions")
+            session: (ttl_ms, expires_ms) for session, ttl_ms, expires_ms in msgspec.json.decode(sessions)
         }
 
     def run(self, requests: Sequence[WriteRequest]) -> Outcome:
-        """Decide all requests and write what they change; `changed` says whether there is something to commit."""
+        """Decide all requests and write what they change; then `has_changes` says whether there is a need to commit."""
         writes = [request for request in requests if isinstance(request, Write)]
         self._load(op.key for write in writes for group in write.groups for op in group)
         self._expire_sessions()
@@ -115,19 +136,27 @@ class Transaction:
     def _apply(self, group: Group, session: str | None) -> GroupResult:
         found = [self._rows[op.key] for op in group]
         for op, row in zip(group, found, strict=True):
-            if not expected(op.expect, None if row is None else row.record.version):
-                return Refused(tuple(None if row is None else row.record for row in found))
+            if not expected(op.expect, None if row is None else Version(str(row.version))):
+                return Refused(tuple(self._record(op.key, row) for op, row in zip(group, found, strict=True)))
         versions: list[Version | None] = []
         for op in group:
             version = None
             if isinstance(op, Put):
                 self._version += 1
                 version = Version(str(self._version))
-                self._change(op.key, _Row(Record(op.key, op.value, version), session))
+                self._change(op.key, _Row(self._version, session, op.value))
             elif isinstance(op, Delete):
                 self._change(op.key, None)
             versions.append(version)
         return Committed(tuple(versions))
+
+    def _record(self, key: str, row: _Row | None) -> Record | None:
+        if row is None:
+            return None
+        value = row.value
+        if value is None:  # the batch has not changed it, so the file still has it
+            (value,) = self._connection.execute("SELECT value FROM records WHERE key = ?", (key,)).fetchone()
+        return Record(key, value, Version(str(row.version)))
 
     def _change(self, key: str, row: _Row | None) -> None:
         if row is not None or self._rows[key] is not None:
@@ -152,43 +181,42 @@ class Transaction:
             self._change(key, None)
 
     def _load(self, keys: Iterable[str]) -> None:
-        """Read the records that were not read before; what the batch has changed since is kept."""
-        missing = list(dict.fromkeys(key for key in keys if key not in self._rows))
-        for chunk in _chunks(missing, PARAMETERS_MAX):
-            self._rows.update(dict.fromkeys(chunk))
-            marks = ",".join("?" * len(chunk))
-            sql = f"SELECT key, value, version, session FROM records WHERE key IN ({marks})"
-            for key, value, version, session in self._connection.execute(sql, chunk):
-                self._rows[key] = _Row(Record(key, value, Version(str(version))), session)
+        """Look at the records that were not looked at before; what the batch has changed since is kept."""
+        missing = dict.fromkeys(key for key in keys if key not in self._rows)
+        if missing:
+            self._rows.update(missing)
+            (rows,) = self._connection.execute(_LOAD, (_json(missing),)).fetchone()
+            self._rows.update((key, _Row(version, session)) for key, version, session in msgspec.json.decode(rows))
 
     def _store(self) -> None:
         if self._sessions_changed:
             self._connection.execute("DELETE FROM sessions")
-            self._connection.executemany(
-                "INSERT INTO sessions VALUES (?, ?, ?)", [(key, *times) for key, times in self._sessions.items()]
-            )
+            self._insert("sessions", [(session, *times) for session, times in self._sessions.items()])
         if not self._changed:
             return
         rows = [(key, self._rows[key]) for key in self._changed]
-        self._connection.executemany(
-            "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
-            [(key, row.record.value, int(row.record.version), row.session) for key, row in rows if row is not None],
-        )
-        self._connection.executemany("DELETE FROM records WHERE key = ?", [(key,) for key, row in rows if row is None])
+        self._insert("records", [(key, row.value, row.version, row.session) for key, row in rows if row is not None])
+        if deleted := [key for key, row in rows if row is None]:
+            self._connection.execute(_DELETE, (_json(deleted),))
         self._commits += 1
         self._connection.execute("UPDATE counters SET version = ?, commits = ?", (self._version, self._commits))
-        self._connection.execute(
-            "INSERT OR REPLACE INTO changes VALUES (?, ?, ?, ?)",
-            (self._commits % CHANGES_KEPT, self._commits, self._origin, _join_keys(self._changed)),
+        self._insert(
+            "changes", [(self._commits % CHANGES_KEPT, self._commits, self._origin, _join_keys(self._changed))]
         )
+
+    def _insert(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        for start in range(0, len(rows), ROWS_PER_INSERT):
+            chunk = rows[start : start + ROWS_PER_INSERT]
+            marks = ",".join([f"({','.join('?' * len(chunk[0]))})"] * len(chunk))
+            values = [value for row in chunk for value in row]
+            self._connection.execute(f"INSERT OR REPLACE INTO {table} VALUES {marks}", values)
+
+
+def _json(keys: Iterable[str]) -> str:
+    return msgspec.json.encode(list(keys)).decode()
 
 
 def _join_keys(keys: Iterable[str]) -> str | None:
     """None when there are too many to name: whoever watches anything should look."""
     joined = "\n".join(keys)
     return joined if len(joined) <= CHANGES_BYTES_MAX else None
-
-
-def _chunks(keys: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]

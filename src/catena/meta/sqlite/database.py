@@ -57,6 +57,7 @@ def _open_alone(path: Path) -> sqlite3.Connection:
         if _scalar(connection, "PRAGMA journal_mode = WAL") != "wal":
             raise StoreRefused(f"{path} is on a file system where SQLite cannot share memory; use a local disk")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA temp_store = MEMORY")  # where statements of many rows keep what undoes them
         connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
         _ensure_schema(connection, path)
     except BaseException:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from catena.errors import Conflict
+from catena.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from catena.meta.base import (
     SCAN_LIMIT,
     Delete,
@@ -33,7 +33,7 @@ from catena.meta.base import (
 )
 from catena.meta.sessions import KeptSession
 from catena.meta.sqlite.batch_thread import BatchThread
-from catena.meta.sqlite.commit import SWEEP, EndSession, OpenSession, RenewSession, Write, WriteRequest
+from catena.meta.sqlite.commit import SWEEP, EndSession, OpenSession, RenewSession, Write, WriteRequest, cost
 from catena.meta.sqlite.other_processes import OtherProcesses
 from catena.meta.sqlite.threads import Query, Reader, SweepFirst, Writer
 from catena.meta.watches import LocalWatch, Watches
@@ -57,8 +57,12 @@ class SqliteMeta:
         self._tasks = Tasks(f"meta store {path}")
         reader = Reader(path, clock)
         writer = Writer(path, clock, origin, self._watches.wake)
-        self._reader = BatchThread[Query](f"reader of {path}", clock, self._tasks, reader.serve, reader.finish)
-        self._writer = BatchThread[WriteRequest](f"writer of {path}", clock, self._tasks, writer.serve, writer.finish)
+        self._reader = BatchThread[Query](
+            f"reader of {path}", clock, self._tasks, reader.serve, reader.finish, cost=lambda _: 1
+        )
+        self._writer = BatchThread[WriteRequest](
+            f"writer of {path}", clock, self._tasks, writer.serve, writer.finish, cost
+        )
         self._others = OtherProcesses(path, clock, origin, self._watches, self._reader)
 
     @property
@@ -128,11 +132,14 @@ class SqliteMeta:
         return [Record(key, value, Version(str(version))) for key, value, version in rows]
 
     async def _read(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        rows = await self._reader.call(Query(sql, parameters))
-        if isinstance(rows, SweepFirst):
-            await self._writer.call(SWEEP)
-            # What expires from now on was still alive when this read began.
-            rows = await self._reader.call(Query(sql, parameters, as_it_is=True))
+        try:
+            rows = await self._reader.call(Query(sql, parameters))
+            if isinstance(rows, SweepFirst):
+                await self._writer.call(SWEEP)
+                # What expires from now on was still alive when this read began.
+                rows = await self._reader.call(Query(sql, parameters, as_it_is=True))
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(str(error)) from error
         return rows  # type: ignore[no-any-return]
 
     async def _renew(self, session_id: str, ttl_ms: int) -> bool:
