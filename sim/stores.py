@@ -180,7 +180,7 @@ class Wire:
             answer = Answer([], error)
         if request.step:
             self._history.note(f"{request.caller} {request.step} {_brief(answer)} ({request.fate.value})")
-        if request.strike is not None and request.caller is not None:
+        if request.strike is not None and request.caller is not None and _took_effect(answer):
             self._chaos.strike(request.caller, request.step, request.strike)
         return answer
 
@@ -203,6 +203,10 @@ class Wire:
             self._tally.faults[f"{self._name}: outage"] += 1
             self._down_until = self._loop.time() + OUTAGE_S * self._random.random()
         return self._loop.time() < self._down_until
+
+
+def _took_effect(answer: Answer) -> bool:
+    return not all(isinstance(value, Refused) for value in answer.values)
 
 
 def _brief(answer: Answer) -> str:

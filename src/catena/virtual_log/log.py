@@ -66,6 +66,7 @@ class VirtualLog:
         self._clock = clock
         self._chain: Chain | None = None
         self._loglets: dict[Epoch, Loglet] = {}
+        self._following: asyncio.Future[None] | None = None
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
 
@@ -252,7 +253,24 @@ class VirtualLog:
         return (await self.store.load(self.tp, self.kind)).chain.boundary
 
     async def _follow(self, link: Link, hop: int) -> None:
-        """The link takes no appends: find out what follows it, or why nothing does."""
+        """The link takes no appends. One of those who found out looks what follows, and all go on in their order."""
+        if self._following is not None:
+            await asyncio.shield(self._following)
+            return
+        self._following = outcome = asyncio.get_running_loop().create_future()
+        try:
+            await self._find_next(link, hop)
+        except (LogSealed, UnknownTopic) as error:
+            outcome.set_exception(error)
+            outcome.exception()  # there may be nobody else to take it
+            raise
+        finally:
+            self._following = None
+            if not outcome.done():
+                outcome.set_result(None)
+
+    async def _find_next(self, link: Link, hop: int) -> None:
+        """Find out what follows the link, or why nothing does."""
         chain = await self.refresh()
         if chain.intent is not None:
             await finish(self, chain)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from catena.errors import CatenaError
+from catena.errors import CatenaError, Sealed
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.plan import ProducerEpoch
 from catena.loglets.diskless.records import Control, decode_control, decode_producer
@@ -62,7 +62,8 @@ class Run:
         self._released(self.size)
 
     def fail(self, error: CatenaError) -> None:
-        self.partition.note_failed(self.entries)
+        if not isinstance(error, Sealed):  # then the entries go on to the next link, all of them
+            self.partition.note_failed(self.entries)
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)

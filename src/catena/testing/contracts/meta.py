@@ -19,7 +19,8 @@ from catena.runtime import SystemClock
 from catena.testing.contracts.meta_transact import PATIENCE_S, STALE, TransactContract
 from catena.types import ABSENT, ANY, Version
 
-SHORT_TTL_MS = 400
+SHORT_TTL_MS = 300
+KEPT_TTL_MS = 800
 LONG_TTL_MS = 60_000
 
 
@@ -317,9 +318,9 @@ class SessionContract:
         self, meta: MetaStore, other: MetaStore
     ) -> None:
         clock = SystemClock()
-        session = await meta.session(SHORT_TTL_MS * 2)
+        session = await meta.session(KEPT_TTL_MS)
         await meta.put("e/a", b"", ephemeral=session)
-        end = clock.monotonic() + SHORT_TTL_MS * 3 / 1000
+        end = clock.monotonic() + 1.5 * KEPT_TTL_MS / 1000
         while clock.monotonic() < end:
             assert await other.get("e/a") is not None
             await clock.sleep(0.05)
