@@ -48,6 +48,8 @@ class Tally:
 
 
 class Chaos:
+    """Strikes processes as the seed has it, up to a number of times, until `heal`."""
+
     def __init__(self, loop: SimLoop, random: Chance, faults: ProcessFaults, history: History, tally: Tally) -> None:
         self._loop = loop
         self._random = random

@@ -188,9 +188,9 @@ class World:
         self._meta = ObservedMeta(clock)
         self._meta.observer = self.invariants.changed
         self._objects = MemoryObjects(clock)
-        self._meta_wire = Wire("meta", loop, self.random, scenario.meta, self.chaos, history, tally)
-        self._object_wire = Wire("object", loop, self.random, scenario.objects, self.chaos, history, tally)
-        self._tally = tally
+        shared = (scenario.watches, self.chaos, history, tally)
+        self._meta_wire = Wire("meta", loop, self.random, scenario.meta, *shared)
+        self._object_wire = Wire("object", loop, self.random, scenario.objects, *shared)
         self.logs: dict[str, list[LogId]] = {}
         """By topic: the incarnations that clients know of."""
         self.violations: list[Violation] = []
@@ -211,10 +211,7 @@ class World:
         self._object_wire.heal()
 
     def meta_for_a_process(self) -> FaultyMeta:
-        can_transact = self.random.random() < self.scenario.transact
-        return FaultyMeta(
-            self._meta, can_transact, self._meta_wire, self.loop, self.random, self.scenario.watches, self._tally
-        )
+        return FaultyMeta(self._meta, self.random.random() < self.scenario.transact, self._meta_wire)
 
     def objects_for_a_process(self) -> FaultyObjects:
         return FaultyObjects(self._objects, self._object_wire)

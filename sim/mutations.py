@@ -397,5 +397,11 @@ def empty_read_below_the_start_is_taken_for_the_tail() -> Iterator[None]:
         yield
 
 
+@mutation
+def appends_wake_nobody_who_waits_for_the_tail() -> Iterator[None]:
+    with replaced(Partition, "wake", lambda _: None):
+        yield
+
+
 async def _nothing(*_: Any) -> dict[int, Version]:
     return {}

@@ -85,11 +85,13 @@ class Wire:
         loop: SimLoop,
         random: Chance,
         faults: StoreFaults,
+        watches: WatchFaults,
         chaos: Chaos,
         history: History,
         tally: Tally,
     ) -> None:
         self._name = name
+        self._watches = watches
         self._history = history
         self._loop = loop
         self._random = random
@@ -100,8 +102,23 @@ class Wire:
 
     def heal(self) -> None:
         """No call fails from now on; what is under way or late still arrives."""
-        self._faults = StoreFaults()
+        self._faults, self._watches = StoreFaults(), WatchFaults()
         self._down_until = 0.0
+
+    async def wake_up(self, watch: Watch) -> None:
+        """Loses wake-ups, delays them, and wakes for nothing: all that a hint may do."""
+        if self._random.random() < self._watches.spurious:
+            self._tally.faults["watch: spurious"] += 1
+            await self._loop.sleep(self._random.random())
+            return
+        await watch.changed()
+        while self._random.random() < self._watches.lost:
+            self._tally.faults["watch: lost"] += 1
+            await watch.changed()
+        stale = self._random.random() < self._watches.stale
+        if stale:
+            self._tally.faults["watch: stale"] += 1
+        await self._loop.sleep(self._random.random() * (SLOW_S if stale else LATENCY_S))
 
     async def read(self, serve: Callable[[], T]) -> T:
         refused = self._random.random() < self._faults.refused
@@ -223,29 +240,12 @@ def _deliver(future: asyncio.Future[Answer], answer: Answer) -> None:
 
 
 class FaultyWatch:
-    """Loses wake-ups, delays them, and wakes for nothing: all that a hint may do."""
-
-    def __init__(self, inner: Watch, loop: SimLoop, random: Chance, faults: WatchFaults, tally: Tally) -> None:
+    def __init__(self, inner: Watch, wire: Wire) -> None:
         self._inner = inner
-        self._loop = loop
-        self._random = random
-        self._faults = faults
-        self._tally = tally
+        self._wire = wire
 
     async def changed(self) -> None:
-        if self._random.random() < self._faults.spurious:
-            self._tally.faults["watch: spurious"] += 1
-            await self._loop.sleep(self._random.random())
-            return
-        while True:
-            await self._inner.changed()
-            if self._random.random() >= self._faults.lost:
-                break
-            self._tally.faults["watch: lost"] += 1
-        stale = self._random.random() < self._faults.stale
-        if stale:
-            self._tally.faults["watch: stale"] += 1
-        await self._loop.sleep(self._random.random() * (SLOW_S if stale else LATENCY_S))
+        await self._wire.wake_up(self._inner)
 
     def close(self) -> None:
         self._inner.close()
@@ -271,23 +271,10 @@ class ObservedMeta(MemoryMeta):
 class FaultyMeta:
     """One process's way to the meta store that all share."""
 
-    def __init__(
-        self,
-        inner: MemoryMeta,
-        can_transact: bool,
-        wire: Wire,
-        loop: SimLoop,
-        random: Chance,
-        watches: WatchFaults,
-        tally: Tally,
-    ) -> None:
+    def __init__(self, inner: MemoryMeta, can_transact: bool, wire: Wire) -> None:
         self._inner = inner
         self._can_transact = can_transact
         self._wire = wire
-        self._loop = loop
-        self._random = random
-        self._watches = watches
-        self._tally = tally
 
     @property
     def can_transact(self) -> bool:
@@ -321,7 +308,7 @@ class FaultyMeta:
         return await self._wire.write_parts(step, [partial(self._apply_group, group) for group in groups])
 
     def watch(self, prefix: str) -> FaultyWatch:
-        return FaultyWatch(self._inner.watch(prefix), self._loop, self._random, self._watches, self._tally)
+        return FaultyWatch(self._inner.watch(prefix), self._wire)
 
     async def session(self, ttl_ms: int) -> Session:
         return await self._inner.session(ttl_ms)

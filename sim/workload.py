@@ -13,6 +13,7 @@ from catena.errors import LogSealed, OutOfOrderSequence, ProducerFenced, TopicEx
 from catena.loglets.base import Entry
 from catena.loglets.producers import REMEMBERED_BATCHES
 from catena.node import Node
+from sim.chaos import PAUSE_S_MAX
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
 from sim.cluster import Machine, NoAnswer, World
@@ -23,8 +24,10 @@ MAIN, DOOMED = "main", "doomed"
 KINDS = ("diskless", "memory")
 GIVE_UP_S = 120.0
 """How long an idempotent writer retries one batch before it takes a new epoch."""
-HEALED_S = 120.0
-"""After healing, whatever is asked is answered within this time."""
+SETTLED_S = max(PAUSE_S_MAX, LATE_S + TIMEOUT_S)
+"""After the last fault: all are awake again, and what was late has come."""
+HEALED_S = 30.0
+"""From then on, all that is asked of a log is answered within this time."""
 WINDOW = 3
 """Batches that an idempotent writer has under way at once."""
 
@@ -246,7 +249,7 @@ async def restart(client: Client) -> None:
 async def heal(world: World) -> None:
     """End all faults, wait for what is still on its way, and start half of the processes anew."""
     world.heal()
-    await world.loop.sleep(TIMEOUT_S + LATE_S + HEALED_S)
+    await world.loop.sleep(SETTLED_S)
     for machine in world.machines:
         if world.random.random() < 0.5:
             await machine.kill()
@@ -254,17 +257,26 @@ async def heal(world: World) -> None:
 
 
 async def look_at_everything(world: World) -> None:
-    """Liveness: every node takes an append to each log and reads each from its start to its tail."""
+    """Liveness: every node takes an append to each log, wakes who waits for it, and reads all of it."""
     host = Client(world, "host")
-    began = world.loop.time()
-    for logs in world.logs.values():
-        for log in logs:
-            for machine in world.machines:
-                await _append_surely(host, log, machine)
-            for machine in world.machines:
-                await _read_to_the_tail(Client(world, f"last {machine.name}"), log, machine)
-    if world.loop.time() - began > HEALED_S:
-        world.violations.append(Violation("liveness", f"a last look took {world.loop.time() - began:.0f} s"))
+    for log in [log for logs in world.logs.values() for log in logs]:
+        began = world.loop.time()
+        for machine in world.machines:
+            await _append_surely(host, log, machine)
+            await _wake_by_append(host, log, machine)
+        for machine in world.machines:
+            await _read_to_the_tail(Client(world, f"last {machine.name}"), log, machine)
+        if world.loop.time() - began > HEALED_S:
+            world.violations.append(Violation("liveness", f"{log}: a last look took {world.loop.time() - began:.0f} s"))
+
+
+async def _wake_by_append(client: Client, log: LogId, machine: Machine) -> None:
+    """Who waits for the tail on one node is woken by an append on another."""
+    tail = await client.tail(log, machine)
+    waiting = client.world.loop.create_task(client.wait_for_tail(log, tail.tail, machine, 2 * HEALED_S))
+    await client.think(0.1)
+    await _append_surely(client, log, client.some_machine())
+    await waiting
 
 
 async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
@@ -288,7 +300,7 @@ async def _read_to_the_tail(client: Client, log: LogId, machine: Machine) -> Non
         if not read.seen:
             break
         position = read.seen[-1].end
-    if Outcome.OK not in (start.outcome, tail.outcome) or position < tail.tail:
+    if start.outcome is not Outcome.OK or tail.outcome is not Outcome.OK or position < tail.tail:
         client.world.violations.append(
             Violation("liveness", f"{log}: {machine.name} reads up to {position} of {tail.tail} after healing")
         )

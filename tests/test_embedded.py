@@ -80,7 +80,7 @@ async def test_what_can_not_be_a_record(log: catena.Log) -> None:
     with pytest.raises(TypeError, match="value is bytes, text or None, not int"):
         await log.append("t", 5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="name of a header is text"):
-        await log.append("t", "x", headers={b"name": b"value"})  # type: ignore[dict-item]
+        await log.append("t", "x", headers={b"name": b"value"})  # type: ignore[arg-type]
     assert await log.tail("t") == 0
 
 

@@ -38,18 +38,16 @@ class Bench:
     def meta(
         self, faults: StoreFaults, strikes: ProcessFaults | None = None, watches: WatchFaults | None = None
     ) -> FaultyMeta:
-        return FaultyMeta(
-            self.store, True, self._wire(faults, strikes), self.loop, self.random, watches or WatchFaults(), self.tally
-        )
+        return FaultyMeta(self.store, True, self._wire(faults, strikes or ProcessFaults(), watches or WatchFaults()))
 
     def objects(self, faults: StoreFaults) -> FaultyObjects:
-        return FaultyObjects(self.blobs, self._wire(faults, None))
+        return FaultyObjects(self.blobs, self._wire(faults, ProcessFaults(), WatchFaults()))
 
-    def _wire(self, faults: StoreFaults, strikes: ProcessFaults | None) -> Wire:
+    def _wire(self, faults: StoreFaults, strikes: ProcessFaults, watches: WatchFaults) -> Wire:
         history = History(now=self.loop.time)
-        chaos = Chaos(self.loop, self.random, strikes or ProcessFaults(), history, self.tally)
+        chaos = Chaos(self.loop, self.random, strikes, history, self.tally)
         chaos.start(self.dead.append)
-        return Wire("meta", self.loop, self.random, faults, chaos, history, self.tally)
+        return Wire("meta", self.loop, self.random, faults, watches, chaos, history, self.tally)
 
     def in_process(self, work: Coroutine[Any, Any, None]) -> None:
         self.loop.create_task(work, context=self.process.context.copy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -28,6 +29,8 @@ STEPS = [
     ("put handoff", 1),
     ("put chain", 2),  # the new link
 ]
+EACH = 60
+MAX_CHANGES = 8
 MOMENTS = [(step, nth, applied) for step, nth in STEPS for applied in (False, True)]
 
 
@@ -52,30 +55,26 @@ class TestUnderLoad:
             *(Writer(f"plain-{number}", [log]) for number, log in enumerate(logs)),
             *(Writer(f"idempotent-{number}", logs[number:], number) for number in range(3)),
         ]
-        done = asyncio.Event()
-        writing = [asyncio.ensure_future(writer.write(done)) for writer in writers]
-        for round_number, kind in enumerate(["memory", "diskless"] * 4):
-            await until_all_got_on(writers)
-            await logs[round_number % 3].reconfigure(kind)
-        await until_all_got_on(writers)
-        done.set()
-        await asyncio.gather(*writing)
+
+        async def move(turn: int) -> None:
+            await logs[turn % 3].reconfigure(("memory", "diskless")[turn % 2])
+
+        await write_while(writers, move)
         check(await cluster.content(), writers)
         kinds = [link.kind for link in (await logs[0].refresh()).links]
-        assert kinds == ["diskless", *["memory", "diskless"] * 4]
+        assert kinds[:3] == ["diskless", "memory", "diskless"]
         for log in logs:
             assert await read_all(log) == await cluster.content()
 
     async def test_racing_reconfigurers_under_load(self, cluster: Cluster) -> None:
         logs = await cluster.logs(3)
         writers = [Writer(f"w-{number}", logs, number if number % 2 else None) for number in range(4)]
-        done = asyncio.Event()
-        writing = [asyncio.ensure_future(writer.write(done)) for writer in writers]
-        for kind, other in itertools.permutations(["memory", "diskless"] * 2, 2):
-            await until_all_got_on(writers)
-            await asyncio.gather(*(log.reconfigure(each) for log, each in zip(logs, (kind, other, kind), strict=True)))
-        done.set()
-        await asyncio.gather(*writing)
+
+        async def race(turn: int) -> None:
+            kinds = list(itertools.islice(itertools.cycle(("memory", "diskless", "diskless")), turn, turn + 3))
+            await asyncio.gather(*(log.reconfigure(kind) for log, kind in zip(logs, kinds, strict=True)))
+
+        await write_while(writers, race)
         check(await cluster.content(), writers)
 
     async def test_the_log_is_sealed_and_reopened_under_load(self, cluster: Cluster) -> None:
@@ -102,13 +101,15 @@ class TestUnderLoad:
             await logs[0].reconfigure("diskless" if round_number % 2 else "memory")
 
 
-async def until_all_got_on(writers: list[Writer]) -> None:
-    """Wait until each has more acks than it had."""
-    goals = [(writer, len(writer.acked) + 3) for writer in writers]
-    async with asyncio.timeout(60):
-        for writer, goal in goals:
-            while len(writer.acked) < goal:
-                await asyncio.sleep(0)
+async def write_while(writers: list[Writer], change: Callable[[int], Awaitable[None]]) -> None:
+    """Let all write, and change the chain again and again while they do."""
+    writing = asyncio.gather(*(writer.write(EACH) for writer in writers))
+    for turn in range(MAX_CHANGES):
+        goal = EACH * len(writers) * (turn + 1) // MAX_CHANGES
+        while sum(len(writer.acked) for writer in writers) < goal and not writing.done():
+            await asyncio.sleep(0.001)
+        await change(turn)
+    await writing
 
 
 class TestRaces:
@@ -180,6 +181,43 @@ class TestRaces:
         chain = await log.refresh()
         assert chain.intent is None
         assert chain.links[0].end == 1
+
+
+class TestOrder:
+    """Appends that were called one after the other on a node stay in their order, whatever becomes of the links."""
+
+    @pytest.mark.parametrize("kind", ["memory", "diskless"])
+    async def test_nobody_overtakes_what_is_still_under_way_to_the_old_link(self, cluster: Cluster, kind: str) -> None:
+        node = await cluster.node()
+        log, other = await node.log(), await (await cluster.node()).log()
+        upload = node.faults.at("blob put", Stall())
+        first = asyncio.ensure_future(log.append(make_entry("a", stamp=Stamp(7, 0, 0))))
+        await upload.reached.wait()
+        await other.reconfigure(kind)
+        await log.refresh()
+        second = asyncio.ensure_future(log.append(make_entry("b", stamp=Stamp(7, 0, 1))))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        upload.let_go()
+        assert await asyncio.gather(first, second) == [0, 1]
+
+    @pytest.mark.parametrize("kind", ["memory", "diskless"])
+    async def test_what_a_seal_sends_back_goes_on_in_order(self, cluster: Cluster, kind: str) -> None:
+        node = await cluster.node()
+        log, other = await node.log(), await (await cluster.node()).log()
+        await other.append(make_entry("x"))
+        await log.chain()
+        await other.reconfigure(kind)
+        # The first one to learn of the new chain is the last to hear back.
+        stalls = [node.faults.at("get chain", Stall(applied=True), nth) for nth in range(1, 11)]
+        appends = [asyncio.ensure_future(log.append(make_entry("y", stamp=Stamp(7, 0, n)))) for n in range(10)]
+        await stalls[0].reached.wait()
+        appends += [asyncio.ensure_future(log.append(make_entry("y", stamp=Stamp(7, 0, n)))) for n in range(10, 15)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        for stall in reversed(stalls):
+            stall.let_go()
+        assert await asyncio.gather(*appends) == list(range(1, 16))
 
 
 class TestDying:

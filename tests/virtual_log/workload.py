@@ -24,8 +24,8 @@ class Writer:
         self._producer_id = producer_id
         self._sequence = 0
 
-    async def write(self, until: asyncio.Event) -> None:
-        while not until.is_set():
+    async def write(self, count: int) -> None:
+        while self._sequence < count:
             log = self._logs[self._sequence // IN_FLIGHT % len(self._logs)]
             if self._producer_id is None:
                 await self._append_plain(log)

@@ -9,6 +9,7 @@
 Contract (the suite in `catena.testing.contracts.loglet` runs it against every kind):
 
 - Offsets are contiguous from `base`; an append of n records takes n of them, in one piece.
+- Appends that were called on one loglet object, one after the other, take their offsets in that order.
 - An append that returned is durable, and every reader that starts later sees it, with these bytes, at this offset.
 - An append that raised RetryLater, Sealed or Rejected is not in the log. One that raised OutcomeUnknown may be.
 - `seal` returns (T, producers). After the first seal returned no append is ever acked at or above T; all seals return

@@ -52,9 +52,15 @@ class MemoryLoglet:
         self._medium = medium
         self._link = link
         self._clock = clock
+        self._turn = asyncio.Lock()
 
     async def append(self, entry: Entry) -> Offset:
-        log = await self._open()
+        async with self._turn:
+            offset = self._place(await self._open(), entry)
+        await self._clock.sleep(0)
+        return offset
+
+    def _place(self, log: _Log, entry: Entry) -> Offset:
         if log.sealed:
             raise Sealed(f"{self._link.partition}: epoch {self._link.epoch} is sealed at {log.tail}")
         header, offset = entry.header, log.tail
@@ -65,7 +71,6 @@ class MemoryLoglet:
             log.producers[header.producer_id] = with_batch(state, header, offset, self._clock.now_ms())
         log.batches.append(Batch(offset, header.count, memoryview(bytes(entry.data))))
         log.wake()
-        await self._clock.sleep(0)
         return offset
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:

@@ -45,6 +45,9 @@ class Tasks:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # Not left to `_ended`: where all have ended before, gather does not wait, and `_ended` gets no turn.
+            for task in tasks:
+                self._running.pop(task, None)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.pop(task, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -66,23 +67,25 @@ class VirtualLog:
         self._clock = clock
         self._chain: Chain | None = None
         self._loglets: dict[Epoch, Loglet] = {}
-        self._following: asyncio.Future[None] | None = None
+        self._sealed_epoch: Epoch = 0
+        """No link up to this epoch takes appends."""
+        self._line: deque[asyncio.Future[None]] = deque()
+        """Appends that wait for a link, in their order."""
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
 
     async def append(self, entry: Entry) -> Offset:
-        """Append one batch; return the offset of its first record."""
-        for hop in range(MAX_HOPS):
-            link = (await self.chain()).last
-            if link.is_open:
-                try:
-                    offset = await self.loglet(link).append(entry)
-                except Sealed:
-                    pass
-                else:
-                    self._seen_tail = max(self._seen_tail, offset + entry.header.count)
-                    return offset
-            await self._follow(link, hop)
+        """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
+        chain = self._chain
+        if chain is not None and chain.last.is_open and not self._line:
+            offset = await self._try(chain.last, entry)
+            if offset is not None:
+                return offset
+        for _ in range(MAX_HOPS):
+            # Nothing is awaited between the turn and the append, which takes its place at once.
+            offset = await self._try(await self._wait_for_turn(), entry)
+            if offset is not None:
+                return offset
         raise Contended(f"{self.tp}: the chain changes all the time")
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
@@ -252,32 +255,57 @@ class VirtualLog:
     async def _boundary(self) -> Offset:
         return (await self.store.load(self.tp, self.kind)).chain.boundary
 
-    async def _follow(self, link: Link, hop: int) -> None:
-        """The link takes no appends. One of those who found out looks what follows, and all go on in their order."""
-        if self._following is not None:
-            await asyncio.shield(self._following)
-            return
-        self._following = outcome = asyncio.get_running_loop().create_future()
+    async def _try(self, link: Link, entry: Entry) -> Offset | None:
+        """None: the link takes no appends any more."""
         try:
-            await self._find_next(link, hop)
+            offset = await self.loglet(link).append(entry)
+        except Sealed:
+            self._sealed_epoch = max(self._sealed_epoch, link.epoch)
+            return None
+        self._seen_tail = max(self._seen_tail, offset + entry.header.count)
+        return offset
+
+    async def _wait_for_turn(self) -> Link:
+        """Stand in line while the chain is not known; the first one finds the link to append to, for all.
+
+        Without the line, appends that wait for the chain could overtake each other; and a log which does not know a
+        producer takes whichever of its batches comes first.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            if self._line[0] is not turn:
+                await turn
+            link = await self._find_open_link()
         except (LogSealed, UnknownTopic) as error:
-            outcome.set_exception(error)
-            outcome.exception()  # there may be nobody else to take it
+            for each in self._line:
+                if not each.done() and each is not turn:
+                    each.set_exception(error)
             raise
         finally:
-            self._following = None
-            if not outcome.done():
-                outcome.set_result(None)
+            # The next one's turn comes when this one's append has taken its place and waits.
+            asyncio.get_running_loop().call_soon(self._leave_line, turn)
+        return link
 
-    async def _find_next(self, link: Link, hop: int) -> None:
-        """Find out what follows the link, or why nothing does."""
-        chain = await self.refresh()
-        if chain.intent is not None:
-            await finish(self, chain)
-        elif not chain.last.is_open:
-            raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
-        elif chain.last.epoch == link.epoch:
-            await self._pause(hop)
+    def _leave_line(self, turn: asyncio.Future[None]) -> None:
+        self._line.remove(turn)
+        if self._line and not self._line[0].done():
+            self._line[0].set_result(None)
+
+    async def _find_open_link(self) -> Link:
+        """The last link, once it is one that nobody has found sealed; finishes what is under way."""
+        for hop in range(MAX_HOPS):
+            chain = await self.chain()
+            if chain.last.is_open and chain.last.epoch > self._sealed_epoch:
+                return chain.last
+            chain = await self.refresh()
+            if chain.intent is not None:
+                await finish(self, chain)
+            elif not chain.last.is_open:
+                raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
+            elif chain.last.epoch <= self._sealed_epoch:
+                await self._pause(hop)
+        raise Contended(f"{self.tp}: the chain changes all the time")
 
     async def _at_tail(self, offset: Offset) -> list[Batch]:
         """The last link has nothing at `offset`: it is the tail, or beyond it."""
