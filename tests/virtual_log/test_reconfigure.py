@@ -61,8 +61,9 @@ class TestUnderLoad:
 
         await write_while(writers, move)
         check(await cluster.content(), writers)
-        kinds = [link.kind for link in (await logs[0].refresh()).links]
-        assert kinds[:3] == ["diskless", "memory", "diskless"]
+        chain = await logs[0].refresh()
+        assert chain.next_epoch == 2 + MAX_CHANGES
+        assert len(chain.links) > 2, "so few links: the others were empty, and nobody wrote meanwhile"
         for log in logs:
             assert await read_all(log) == await cluster.content()
 

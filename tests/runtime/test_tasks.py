@@ -1,0 +1,66 @@
+"""Background tasks: named, bounded, ended together, and never silent about a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from catena.runtime import Tasks
+
+
+async def test_what_runs_is_counted_and_named() -> None:
+    tasks = Tasks("owner")
+    go_on = asyncio.Event()
+    task = tasks.spawn("wait", go_on.wait())
+    assert (len(tasks), task.get_name()) == (1, "owner:wait")
+    go_on.set()
+    await task
+    assert len(tasks) == 0
+
+
+async def test_close_cancels_in_order_and_waits_until_all_have_ended() -> None:
+    tasks = Tasks("owner")
+    ended: list[int] = []
+    started = asyncio.Event()
+
+    async def wait_for_ever(number: int) -> None:
+        try:
+            if number == 2:
+                started.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    for number in range(3):
+        tasks.spawn(str(number), wait_for_ever(number))
+    await started.wait()
+    await tasks.close()
+    assert ended == [0, 1, 2]
+    assert tasks.closed
+    assert len(tasks) == 0
+
+
+async def test_nothing_is_started_after_close_or_past_the_limit() -> None:
+    tasks = Tasks("owner", limit=1)
+    tasks.spawn("first", asyncio.Event().wait())
+    with pytest.raises(RuntimeError, match="owner: cannot start task 'second': too many"):
+        tasks.spawn("second", asyncio.Event().wait())
+    await tasks.close()
+    with pytest.raises(RuntimeError, match="owner: cannot start task 'third': closed"):
+        tasks.spawn("third", asyncio.Event().wait())
+
+
+async def test_a_failure_is_logged_with_the_name_of_the_task(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = Tasks("owner")
+
+    async def fail() -> None:
+        raise ValueError("odd")
+
+    with caplog.at_level(logging.ERROR):
+        task = tasks.spawn("fail", fail())
+        with pytest.raises(ValueError, match="odd"):
+            await task
+    assert "task owner:fail failed" in caplog.text
+    assert "ValueError: odd" in caplog.text
