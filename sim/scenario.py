@@ -7,6 +7,7 @@ hit, does. Half of the seeds commit with `transact` and half without; in some th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.writer import WriterSettings
@@ -121,20 +122,24 @@ def _maybe(random: Chance, chance: float, most: float) -> float:
     return most * random.random() ** 2 if random.random() < chance else 0.0
 
 
+def _surely(random: Chance, most: float) -> float:
+    return most * (0.3 + 0.5 * random.random())
+
+
 def _store_faults(random: Chance, objects: bool) -> StoreFaults:
     """None at all, a few kinds, or a storm of every kind."""
     weather = random.random()
     if weather < 0.15:
         return StoreFaults()
-    chance = 1.0 if weather > 0.85 else 0.4
+    rate = partial(_maybe, random, 0.4) if weather < 0.8 else partial(_surely, random)
     return StoreFaults(
-        refused=_maybe(random, chance, 0.25),
-        lost_request=_maybe(random, chance, 0.25),
-        lost_answer=_maybe(random, chance, 0.3),
-        late=_maybe(random, chance, 0.3),
-        slow=_maybe(random, chance, 0.2),
-        outage=_maybe(random, chance / 2, 0.02),
-        own_conflict=_maybe(random, chance, 0.25) if objects else 0.0,
+        refused=rate(0.25),
+        lost_request=rate(0.25),
+        lost_answer=rate(0.3),
+        late=rate(0.3),
+        slow=rate(0.2),
+        outage=rate(0.01),
+        own_conflict=rate(0.25) if objects else 0.0,
     )
 
 

@@ -122,7 +122,7 @@ def test_every_number_has_a_bound(setting: str, least: int) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="missing.toml"):
+    with pytest.raises(ConfigError, match=r"missing\.toml"):
         load(str(tmp_path / "missing.toml"))
     with pytest.raises(ConfigError, match=str(tmp_path)):
         load(str(tmp_path))

@@ -73,6 +73,8 @@ async def test_a_batch(log: catena.Log, compression: Any) -> None:
 async def test_what_can_not_be_a_record(log: catena.Log) -> None:
     with pytest.raises(InvalidBatch, match="nothing to append"):
         await log.append_batch("t", [])
+    with pytest.raises(ValueError, match="'rar' is no compression"):
+        await log.append_batch("t", "a", compression="rar")  # type: ignore[arg-type]
     with pytest.raises(InvalidBatch, match="not a timestamp"):
         await log.append("t", "x", timestamp_ms=-5)
     with pytest.raises(InvalidBatch, match="not Unicode"):

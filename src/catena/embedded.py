@@ -94,6 +94,7 @@ class Log:
 
     def __init__(self, node: Node, stores: Stores, clock: Clock, entropy: Entropy) -> None:
         self.node = node
+        """What this stands on, for whoever wants to look below."""
         self.stores = stores
         self._clock = clock
         self._entropy = entropy
@@ -154,6 +155,8 @@ class Log:
         records = [_new_record(each if isinstance(each, Message) else Message(each), now_ms) for each in values]
         if not records:
             raise InvalidBatch("there is nothing to append: a batch needs one record at least")
+        if compression.upper() not in Compression.__members__:
+            raise ValueError(f"{compression!r} is no compression: none, gzip, snappy, lz4, zstd are")
         first = await self._append(topic, partition, records, Compression[compression.upper()])
         return range(first, first + len(records))
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 META_FORMS = "sqlite:PATH, postgres://USER@HOST/DATABASE, objects: or memory:"
 OBJECTS_FORMS = "folder:PATH, s3://BUCKET/PREFIX?endpoint=URL&region=NAME or memory:"
 PROBE_TRIES = 5
+SETTLE_S = 0.05
+"""After its last answer obstore's threads still let go of Python objects for an instant, and the process aborts if the
+interpreter ends just then."""
 S3_PARAMETERS = ("endpoint", "region", "lists_as_tree")
 
 
@@ -85,6 +88,7 @@ async def _open_objects(url: str, clock: Clock, entropy: Entropy, opened: AsyncE
         case "s3" if rest.startswith("//"):
             from catena.objects.s3 import S3Objects
 
+            opened.push_async_callback(clock.sleep, SETTLE_S)
             return S3Objects(s3_settings(url))
         case "memory" if not rest:
             from catena.objects.memory import MemoryObjects

@@ -48,7 +48,7 @@ class History:
         assert self.acked.setdefault(attempt, offset) == offset, f"{attempt} was acked with two offsets"
 
     def check(self, partition: int, values: list[str]) -> None:
-        """`values` is the whole log, offset by offset: nothing acked is lost, nothing is there twice or from nowhere."""
+        """`values` is the whole log, by offset: nothing acked is lost, nothing is there twice or from nowhere."""
         assert len(set(values)) == len(values), "a value is there twice"
         assert {Attempt(partition, value) for value in values} <= self.tried
         for attempt, offset in self.acked.items():
@@ -108,7 +108,7 @@ async def append(log: VirtualLog, entry: Entry, attempt: Attempt, history: Histo
 
 
 async def read_all(log: VirtualLog) -> list[str]:
-    """Every value, by offset; a gap or an overlap would show as a batch that does not begin where the last one ended."""
+    """Every value, by offset. After a gap or an overlap a batch would not begin where the last one ended."""
     tail, values = await log.tail(), list[str]()
     while len(values) < tail:
         batches = await log.read(len(values), 1000)

@@ -13,13 +13,13 @@ REMEMBERED = 5
 
 class Taken(NamedTuple):
     stamp: Stamp
-    count: int
+    records: int
     offset: int
     time_ms: int
 
     @property
     def next_sequence(self) -> int:
-        return (self.stamp.sequence + self.count) % SEQUENCES
+        return (self.stamp.sequence + self.records) % SEQUENCES
 
 
 @dataclass
@@ -44,7 +44,7 @@ class KafkaRules:
                 known = []
             else:
                 for taken in known[-REMEMBERED:]:
-                    if (taken.stamp.sequence, taken.count) == (stamp.sequence, count):
+                    if (taken.stamp.sequence, taken.records) == (stamp.sequence, count):
                         return taken.offset
                 if stamp.sequence != newest.next_sequence:
                     return "OutOfOrderSequence"

@@ -155,7 +155,7 @@ class TestCache:
     async def test_what_is_cached_of_a_merged_range_holds_on_to_nothing_else(self, reading: Reading) -> None:
         await reading.store.put("blob", [RUN, b"?" * 100_000, RUN])
         far = IndexEntry(15, 6, "blob", SIZE, SIZE + 100_000, created_at_ms=reading.clock.now_ms())
-        for (first, *_) in await reading.read(entry(), far):
+        for first, *_ in await reading.read(entry(), far):
             assert len(memoryview(first.data).obj) == SIZE  # type: ignore[arg-type]
         assert reading.gets == 1
 
@@ -220,11 +220,11 @@ class TestDecoding:
             decode_run(entry(), RUN[:length])
 
     def test_batches_too_many_are_found(self) -> None:
-        with pytest.raises(Corrupt, match="object blob, the batch at byte .* for offset 17: the run ends here"):
+        with pytest.raises(Corrupt, match=r"object blob, the batch at byte \d+ for offset 17: the run ends here"):
             decode_run(entry(), RUN + make_entry("g").data)
 
     def test_an_encoding_that_is_not_known_is_refused(self) -> None:
-        with pytest.raises(Corrupt, match="object blob.*'bytes-batch-v9'"):
+        with pytest.raises(Corrupt, match=r"object blob.*'bytes-batch-v9'"):
             decode_run(IndexEntry(5, 6, "blob", SIZE, encoding="bytes-batch-v9"), RUN)
 
 
@@ -257,7 +257,7 @@ class TestOlderData:
 
     def test_a_damaged_body_is_found(self) -> None:
         old = IndexEntry(2, 3, "s3://bucket/x", encoding=BYTES_BATCH_V1)
-        with pytest.raises(Corrupt, match="object s3://bucket/x.* for offset 0: byte "):
+        with pytest.raises(Corrupt, match=r"object s3://bucket/x.* for offset 0: byte "):
             decode_run(old, self.BODY[:-1])
         with pytest.raises(Corrupt, match="object s3://bucket/x"):
             decode_run(IndexEntry(3, 4, "s3://bucket/x", encoding=BYTES_BATCH_V1), self.BODY)

@@ -286,9 +286,7 @@ class TestUnknownOutcomes:
         assert await log_of(stores, links) == ["first", *others, "mine"]
 
     @pytest.mark.parametrize("others", [(), ("x",)], ids=len)
-    async def test_it_arrives_after_the_second_try(
-        self, stores: Stores, links: Links, others: tuple[str, ...]
-    ) -> None:
+    async def test_it_arrives_after_the_second_try(self, stores: Stores, links: Links, others: tuple[str, ...]) -> None:
         late = Late()
         offset = await self.append_ambiguously(stores, links, late, others, await stores.node())
         try:
@@ -351,9 +349,7 @@ class TestUnknownOutcomes:
         assert await node.open(links.spec()).append(make_entry("next")) == links.boundary
 
     @pytest.mark.parametrize("applied", [True, False])
-    async def test_the_store_stays_silent_until_the_deadline(
-        self, stores: Stores, links: Links, applied: bool
-    ) -> None:
+    async def test_the_store_stays_silent_until_the_deadline(self, stores: Stores, links: Links, applied: bool) -> None:
         node = await stores.node(HASTY)
         for nth in range(1, 100):
             node.faults.at(stores.commit_step, Fail(unknown(), applied=applied and nth == 1), nth)

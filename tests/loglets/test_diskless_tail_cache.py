@@ -76,7 +76,7 @@ def test_it_is_never_wrong_and_never_too_large(adds: list[tuple[int, int, bool, 
         entry = make_entry(*["x" * size] * count)
         cache.add(Links(number).partition, offset, entry)
         nexts[number] = offset + count
-        written[number].append((offset, count, entry.data))
+        written[number].append((offset, count, bytes(entry.data)))
     kept = 0
     for number, batches in written.items():
         for at, (offset, count, _) in enumerate(batches):

@@ -149,7 +149,7 @@ class TestOrder:
         assert not first.done()
         assert not second.done()
         stall.let_go()
-        assert await asyncio.gather(first, second) == [0, 1]
+        assert (await first, await second) == (0, 1)
         assert await read_values(node.open(slow.spec()), 0, 2) == ["slow", "behind"]
 
     async def test_a_slow_commit_of_one_partition_holds_up_no_other(self, stores: Stores) -> None:
@@ -194,7 +194,11 @@ class TestOrder:
         entries = [make_entry(f"{number}", stamp=Stamp(7, 0, number)) for number in range(3)]
         loglet = node.open(links.spec())
         results = await asyncio.gather(*(loglet.append(entry) for entry in entries), return_exceptions=True)
-        assert [type(result).__name__ for result in results] == ["StoreFull", "OutOfOrderSequence", "OutOfOrderSequence"]
+        assert [type(result).__name__ for result in results] == [
+            "StoreFull",
+            "OutOfOrderSequence",
+            "OutOfOrderSequence",
+        ]
         assert [await loglet.append(entry) for entry in entries] == [0, 1, 2]
 
     async def test_a_producer_whose_batch_failed_may_begin_a_new_epoch(self, stores: Stores, links: Links) -> None:

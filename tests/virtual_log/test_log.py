@@ -401,7 +401,9 @@ class TestLostBytes:
         blob = bytearray((await cluster.stores.objects.get(entry.data_key)).data)
         blob[-1] ^= 1
         await cluster.stores.objects.put(entry.data_key, [blob])
-        with pytest.raises(Corrupt, match=f"object {entry.data_key}, the batch at byte {entry.byte_offset} for offset 0"):
+        with pytest.raises(
+            Corrupt, match=f"object {entry.data_key}, the batch at byte {entry.byte_offset} for offset 0"
+        ):
             await other.read(0, EVERYTHING)
 
     @pytest.mark.parametrize("kind", ["control", "index", "producer"])

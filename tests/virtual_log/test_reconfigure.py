@@ -81,22 +81,14 @@ class TestUnderLoad:
     async def test_the_log_is_sealed_and_reopened_under_load(self, cluster: Cluster) -> None:
         logs = await cluster.logs(2)
         for round_number in range(3):
-            acked: dict[int, str] = {}
-
-            async def append_until_sealed(log: VirtualLog, name: str, acked: dict[int, str] = acked) -> None:
-                for number in itertools.count():
-                    try:
-                        acked[await log.append(make_entry(f"{name} {number}"))] = f"{name} {number}"
-                    except LogSealed:
-                        return
-
-            appending = [asyncio.ensure_future(append_until_sealed(log, f"{n}")) for n, log in enumerate(logs * 2)]
-            while len(acked) < 30:
-                await asyncio.sleep(0)
+            writers = [Writer(f"{round_number}.{number}", [log]) for number, log in enumerate(logs * 2)]
+            writing = [asyncio.ensure_future(writer.write(10_000)) for writer in writers]
+            await writers[round_number].reach(10)
             start = await logs[0].start()
             tail = await logs[round_number % 2].seal()
-            await asyncio.gather(*appending)
-            assert sorted(acked) == list(range(start, tail))
+            results = await asyncio.gather(*writing, return_exceptions=True)
+            assert [type(result) for result in results] == [LogSealed] * 4
+            acked = {offset: value for writer in writers for offset, value in writer.acked.items()}
             assert await read_all(logs[0], start) == [acked[offset] for offset in range(start, tail)]
             await logs[0].trim(tail)
             await logs[0].reconfigure("diskless" if round_number % 2 else "memory")
@@ -106,9 +98,7 @@ async def write_while(writers: list[Writer], change: Callable[[int], Awaitable[N
     """Let all write, and change the chain again and again while they do."""
     writing = asyncio.gather(*(writer.write(EACH) for writer in writers))
     for turn in range(MAX_CHANGES):
-        goal = EACH * len(writers) * (turn + 1) // MAX_CHANGES
-        while sum(len(writer.acked) for writer in writers) < goal and not writing.done():
-            await asyncio.sleep(0.001)
+        await writers[turn % len(writers)].reach(EACH * turn // MAX_CHANGES)
         await change(turn)
     await writing
 
@@ -200,7 +190,7 @@ class TestOrder:
         for _ in range(20):
             await asyncio.sleep(0)
         upload.let_go()
-        assert await asyncio.gather(first, second) == [0, 1]
+        assert (await first, await second) == (0, 1)
 
     @pytest.mark.parametrize("kind", ["memory", "diskless"])
     async def test_what_a_seal_sends_back_goes_on_in_order(self, cluster: Cluster, kind: str) -> None:

@@ -23,6 +23,7 @@ class Writer:
         self._logs = logs
         self._producer_id = producer_id
         self._sequence = 0
+        self._got_on = asyncio.Event()
 
     async def write(self, count: int) -> None:
         while self._sequence < count:
@@ -59,6 +60,13 @@ class Writer:
     def _ack(self, offset: Offset, value: str) -> None:
         assert offset not in self.acked, f"{offset} was given to {self.acked[offset]!r} and to {value!r}"
         self.acked[offset] = value
+        self._got_on.set()
+
+    async def reach(self, count: int) -> None:
+        """Wait until so many were acked."""
+        while len(self.acked) < count:
+            self._got_on.clear()
+            await self._got_on.wait()
 
 
 async def _result(append: Awaitable[Offset]) -> Offset | CatenaError:

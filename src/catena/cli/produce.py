@@ -12,7 +12,8 @@ import binascii
 import os
 import sys
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -115,20 +116,14 @@ def produce(
 async def _produce(log: Log, job: Job) -> Summary:
     summary = Summary()
     sender = _Sender(log, job.topic, summary)
-    turn = 0
     try:
-        async for lines in _all_lines(job.files):
-            for part in _parts(lines, job, turn, summary):
-                sender.send(part)
-            if summary.failed:
-                break
-            turn += 1
-            await sender.wait_for_room()
+        async with aclosing(_all_lines(job.files)) as all_lines:
+            await _send_all(all_lines, job, sender, summary)
     except asyncio.CancelledError:
         summary.interrupted = True
         task = asyncio.current_task()
         assert task is not None
-        task.uncancel()
+        task.uncancel()  # what follows is to be waited for
     except (BatchTooLarge, OSError) as error:
         source, line = summary.read_up_to or (str(job.files[0]), 0)
         summary.fail(Failure(source, line + 1, line + 1, 1, None, False, message_of(error)))
@@ -136,7 +131,18 @@ async def _produce(log: Log, job: Job) -> Summary:
     return summary
 
 
-async def _all_lines(files: Sequence[Path]) -> AsyncIterator[Lines]:
+async def _send_all(all_lines: AsyncIterator[Lines], job: Job, sender: _Sender, summary: Summary) -> None:
+    turn = 0
+    async for lines in all_lines:
+        for part in _parts(lines, job, turn, summary):
+            sender.send(part)
+        if summary.failed:
+            return
+        turn += 1
+        await sender.wait_for_room()
+
+
+async def _all_lines(files: Sequence[Path]) -> AsyncGenerator[Lines]:
     for path in files:
         if str(path) == "-":
             async for lines in read_lines("standard input", sys.stdin.fileno()):
@@ -152,36 +158,33 @@ async def _all_lines(files: Sequence[Path]) -> AsyncIterator[Lines]:
 
 def _parts(lines: Lines, job: Job, turn: int, summary: Summary) -> Iterator[Part]:
     """Spread the records of these lines over partitions, up to the first line that can't be one."""
+    from catena.embedded import Message
+
     summary.read_up_to = (lines.source, lines.last)
     by_partition: dict[int, list[Message]] = {}
     in_turn = job.partitions[turn % len(job.partitions)]
-    for at, line in enumerate(lines.lines):
+    for number, line in enumerate(lines.lines, lines.first):
         try:
-            message = _message(line, job)
+            key, value = _key_and_value(line, job)
         except binascii.Error as error:
-            number = lines.first + at
             summary.read_up_to = (lines.source, number)
             summary.fail(Failure(lines.source, number, number, 1, None, False, f"it is not base64: {error}"))
             break
-        partition = in_turn
-        if isinstance(message.key, bytes):
-            partition = job.partitions[partition_of(message.key, len(job.partitions))]
-        by_partition.setdefault(partition, []).append(message)
+        partition = in_turn if key is None else job.partitions[partition_of(key, len(job.partitions))]
+        by_partition.setdefault(partition, []).append(Message(value, key))
     for partition, messages in by_partition.items():
         yield Part(lines, partition, messages)
 
 
-def _message(line: bytes, job: Job) -> Message:
-    from catena.embedded import Message
-
+def _key_and_value(line: bytes, job: Job) -> tuple[bytes | None, bytes]:
     key: bytes | None = None
     if job.key_separator is not None:
         before, separator, after = line.partition(job.key_separator)
         if separator:
             key, line = before, after
     if not job.base64:
-        return Message(line, key)
-    return Message(b64decode(line, validate=True), None if key is None else b64decode(key, validate=True))
+        return key, line
+    return None if key is None else b64decode(key, validate=True), b64decode(line, validate=True)
 
 
 class _Sender:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +37,8 @@ from catena.virtual_log.reconfigure import finish, reconfigure
 MAX_HOPS = 100
 """How often one call follows the chain; more means that others change it faster than it can be read."""
 HOP_PAUSE_S = 0.005
+ANSWERED = 1 << 63
+"""In place of an epoch, greater than any: the append is over."""
 
 OpenLoglet: TypeAlias = Callable[[str, LinkSpec], Loglet]
 """Opens a link of the given kind; raises ConfigError if this node has no such kind."""
@@ -46,6 +47,33 @@ OpenLoglet: TypeAlias = Callable[[str, LinkSpec], Loglet]
 class FoundTime(NamedTuple):
     offset: Offset
     timestamp_ms: int
+
+
+class _Place:
+    """An append's place in the order of the calls: the epoch of the link that it was last handed to.
+
+    An append is handed to a link only after the one before it was handed to the same or a later one, or is answered.
+    Otherwise one that waits for the chain, or that a seal has sent back, could be overtaken; and a log that does not
+    know a producer takes whichever of its batches comes first, and then refuses the others for ever.
+    """
+
+    __slots__ = ("_behind", "epoch")
+
+    def __init__(self) -> None:
+        self.epoch: Epoch = 0
+        self._behind: asyncio.Future[None] | None = None
+
+    async def reach(self, epoch: Epoch) -> None:
+        """For the next append only."""
+        while self.epoch < epoch:
+            self._behind = asyncio.get_running_loop().create_future()
+            await self._behind
+
+    def hand_to(self, epoch: Epoch) -> None:
+        """Who waits behind runs once the caller waits, too: then its append has taken its place in the link."""
+        self.epoch = epoch
+        if self._behind is not None and not self._behind.done():
+            self._behind.set_result(None)
 
 
 class VirtualLog:
@@ -69,23 +97,33 @@ class VirtualLog:
         self._loglets: dict[Epoch, Loglet] = {}
         self._sealed_epoch: Epoch = 0
         """No link up to this epoch takes appends."""
-        self._line: deque[asyncio.Future[None]] = deque()
-        """Appends that wait for a link, in their order."""
+        self._newest = _Place()
+        self._newest.hand_to(ANSWERED)
+        self._following: asyncio.Future[None] | None = None
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
 
     async def append(self, entry: Entry) -> Offset:
         """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
-        chain = self._chain
-        if chain is not None and chain.last.is_open and not self._line:
-            offset = await self._try(chain.last, entry)
-            if offset is not None:
-                return offset
-        for _ in range(MAX_HOPS):
-            # Nothing is awaited between the turn and the append, which takes its place at once.
-            offset = await self._try(await self._wait_for_turn(), entry)
-            if offset is not None:
-                return offset
+        before, place = self._newest, _Place()
+        self._newest = place
+        try:
+            for hop in range(MAX_HOPS):
+                link = (await self.chain()).last
+                if link.is_open and link.epoch > self._sealed_epoch:
+                    if before.epoch < link.epoch:
+                        await before.reach(link.epoch)
+                    place.hand_to(link.epoch)
+                    try:
+                        offset = await self.loglet(link).append(entry)
+                    except Sealed:
+                        self._sealed_epoch = max(self._sealed_epoch, link.epoch)
+                    else:
+                        self._seen_tail = max(self._seen_tail, offset + entry.header.count)
+                        return offset
+                await self._follow(link, hop)
+        finally:
+            place.hand_to(ANSWERED)
         raise Contended(f"{self.tp}: the chain changes all the time")
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
@@ -255,57 +293,31 @@ class VirtualLog:
     async def _boundary(self) -> Offset:
         return (await self.store.load(self.tp, self.kind)).chain.boundary
 
-    async def _try(self, link: Link, entry: Entry) -> Offset | None:
-        """None: the link takes no appends any more."""
+    async def _follow(self, link: Link, hop: int) -> None:
+        """The link takes no appends: find out what follows it, or why nothing does. One looks for all who ask."""
+        if self._following is not None:
+            await asyncio.shield(self._following)
+            return
+        self._following = outcome = asyncio.get_running_loop().create_future()
         try:
-            offset = await self.loglet(link).append(entry)
-        except Sealed:
-            self._sealed_epoch = max(self._sealed_epoch, link.epoch)
-            return None
-        self._seen_tail = max(self._seen_tail, offset + entry.header.count)
-        return offset
-
-    async def _wait_for_turn(self) -> Link:
-        """Stand in line while the chain is not known; the first one finds the link to append to, for all.
-
-        Without the line, appends that wait for the chain could overtake each other; and a log which does not know a
-        producer takes whichever of its batches comes first.
-        """
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
-        try:
-            if self._line[0] is not turn:
-                await turn
-            link = await self._find_open_link()
+            await self._find_next(link, hop)
         except (LogSealed, UnknownTopic) as error:
-            for each in self._line:
-                if not each.done() and each is not turn:
-                    each.set_exception(error)
+            outcome.set_exception(error)
+            outcome.exception()  # there may be nobody else to take it
             raise
         finally:
-            # The next one's turn comes when this one's append has taken its place and waits.
-            asyncio.get_running_loop().call_soon(self._leave_line, turn)
-        return link
+            self._following = None
+            if not outcome.done():
+                outcome.set_result(None)
 
-    def _leave_line(self, turn: asyncio.Future[None]) -> None:
-        self._line.remove(turn)
-        if self._line and not self._line[0].done():
-            self._line[0].set_result(None)
-
-    async def _find_open_link(self) -> Link:
-        """The last link, once it is one that nobody has found sealed; finishes what is under way."""
-        for hop in range(MAX_HOPS):
-            chain = await self.chain()
-            if chain.last.is_open and chain.last.epoch > self._sealed_epoch:
-                return chain.last
-            chain = await self.refresh()
-            if chain.intent is not None:
-                await finish(self, chain)
-            elif not chain.last.is_open:
-                raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
-            elif chain.last.epoch <= self._sealed_epoch:
-                await self._pause(hop)
-        raise Contended(f"{self.tp}: the chain changes all the time")
+    async def _find_next(self, link: Link, hop: int) -> None:
+        chain = await self.refresh()
+        if chain.intent is not None:
+            await finish(self, chain)
+        elif not chain.last.is_open:
+            raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
+        elif chain.last.epoch == link.epoch:
+            await self._pause(hop)
 
     async def _at_tail(self, offset: Offset) -> list[Batch]:
         """The last link has nothing at `offset`: it is the tail, or beyond it."""

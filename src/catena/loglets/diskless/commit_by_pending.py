@@ -98,23 +98,30 @@ class CommitByPending:
     async def _plan(self, work: Work) -> None:
         partition, link = work.partition, work.link
         control = opened(partition.control, link)
-        if partition.control is not None and partition.control.pending is not None and not partition.materialized:
-            await materialize(self._meta, link, partition.control.epoch, partition.control.pending)
-            partition.materialized = True
-        # Read after the control record was and before the compare-and-set: if that succeeds they were right.
-        work.known = {}
-        if producer_ids := work.producer_ids:
+        if work.producer_ids:
             await partition.load_handoff(link)
-        for producer_id in producer_ids:
-            known = partition.producers.get(producer_id)
-            if known is None:
-                record = await self._meta.get(keys.producer(partition.tp, producer_id))
-                known = partition.learn_producer(link, producer_id, record)
-            work.known[producer_id] = known
-        states = {producer_id: known.state for producer_id, known in work.known.items()}
-        work.plan = make_plan(
-            control, work.runs, states, partition.failed, self._entropy.hex_id(), self._clock.now_ms()
-        )
+        await self._settle_pending(work)
+        # Read after the control record was and before the compare-and-set: if that succeeds they were right.
+        unknown = [each for each in work.producer_ids if each not in partition.producers]
+        found = await asyncio.gather(*(self._meta.get(keys.producer(partition.tp, each)) for each in unknown))
+        learnt = {
+            each: partition.learn_producer(link, each, record) for each, record in zip(unknown, found, strict=True)
+        }
+        work.known = {each: learnt.get(each) or partition.producers[each] for each in work.producer_ids}
+        states = {each: known.state for each, known in work.known.items()}
+        now_ms = self._clock.now_ms()
+        work.plan = make_plan(control, work.runs, states, partition.failed, self._entropy.hex_id(), now_ms)
+
+    async def _settle_pending(self, work: Work) -> None:
+        """Write down what the last commit left; its producers are then known without being read."""
+        partition, link, last = work.partition, work.link, work.partition.control
+        if last is None or last.pending is None or partition.materialized:
+            return
+        versions = await materialize(self._meta, link, last.epoch, last.pending)
+        partition.materialized = True
+        if last.epoch == link.epoch and partition.has_handoff(link):
+            for producer_id, version in versions.items():
+                partition.remember_producer(producer_id, last.pending.producers[producer_id], version)
 
     async def _verify(self, work: Work) -> None:
         """Nothing is to be written, only answered: make sure that what it was judged by is still so."""

@@ -55,7 +55,7 @@ def values_of(batches: list[Batch]) -> list[str]:
 
 
 async def read_values(loglet: Loglet, start: Offset, end: Offset) -> list[str]:
-    """What a reader that goes forward finds from `start` up to `end`, where the link ends or the test looks no further."""
+    """What a reader that goes forward finds from `start` up to `end`, where the link ends or the test stops."""
     values: list[str] = []
     while start < end:
         batches = [batch for batch in await loglet.read(start, 1000) if batch.offset < end]
