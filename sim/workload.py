@@ -114,7 +114,7 @@ async def write_idempotently(client: Client, producer_id: int) -> None:
         acked += window
         if any(call.outcome is not Outcome.OK for call, _ in window):
             epoch, sequence, acked = epoch + 1, 0, []
-        elif client.random.random() < 0.4:
+        elif client.random.random() < 0.6:
             await _send_again(client, *client.random.choice(acked[-REMEMBERED_BATCHES:]))
         await client.think()
 
@@ -173,7 +173,8 @@ async def look_around(client: Client) -> None:
         else:
             tail = await client.tail(log, machine)
             if tail.outcome is Outcome.OK and what < 0.7:
-                await client.read(log, client.random.randint(0, tail.tail), client.some_machine(), 1000)
+                somewhere = client.random.choice((0, tail.tail, client.random.randint(0, tail.tail)))
+                await client.read(log, somewhere, client.some_machine(), 1000)
         await client.think()
 
 
@@ -198,9 +199,12 @@ async def reconfigure(client: Client) -> None:
 
 
 async def trim(client: Client) -> None:
+    """Anywhere up to the tail; often right after the log has moved, when what is trimmed lies in earlier links."""
     for _ in range(client.random.randint(1, 3)):
         await client.think(0.5)
         log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
+        if client.random.random() < 0.5:
+            await client.reconfigure(log, client.random.choice(KINDS), machine)
         tail = await client.tail(log, machine)
         if tail.outcome is Outcome.OK and tail.tail:
             await client.trim(log, client.random.randint(0, tail.tail), client.some_machine())
@@ -208,7 +212,7 @@ async def trim(client: Client) -> None:
 
 async def delete(client: Client) -> None:
     """Delete the topic and create it again, unless a delete that nobody answered might take the new one with it."""
-    for _ in range(client.random.randint(1, 3)):
+    for _ in range(client.random.randint(2, 4)):
         await client.think(0.5)
         (log,) = client.world.logs[DOOMED]
         if not await _delete_surely(client, Delete(log, client.name, 0)):

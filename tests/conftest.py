@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: the real servers, started once a run, skipped with a reason where they can't be had."""
+"""Fixtures that every test may use: the real servers, started once a run, or skipped with a reason."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import shutil
 import sys
@@ -33,7 +34,8 @@ PARTITIONS = 3
 PRODUCERS = 6
 BATCHES = 80
 RECORDS_PER_BATCH = 100
-MOVING_BATCHES = 60
+MOVING_RECORDS = 10_000
+"""At least so many go to each of the three links."""
 VALUE_BYTES = 200
 
 
@@ -121,21 +123,26 @@ class Demo:
     async def _move_while_it_is_used(self) -> None:
         self._title("4", "A partition moves to another kind of store and back, while it is used")
         partition = 2
-        before = len(self._acked[partition])
-        total = PRODUCERS * MOVING_BATCHES * RECORDS_PER_BATCH
-        progressed = asyncio.Event()
+        progressed, moved = asyncio.Event(), asyncio.Event()
 
         async def produce(number: int) -> None:
-            for batch in range(MOVING_BATCHES):
-                await self._append_batch(partition, f"moving producer {number} batch {batch}")
+            batches = itertools.count()
+            while not moved.is_set():
+                await self._append_batch(partition, f"moving producer {number} batch {next(batches)}")
                 progressed.set()
 
+        async def wait_for_more() -> None:
+            goal = len(self._acked[partition]) + MOVING_RECORDS
+            while len(self._acked[partition]) < goal:
+                progressed.clear()
+                await progressed.wait()
+
         async def move() -> None:
-            for share, kind in ((1, "memory"), (2, "diskless")):
-                while len(self._acked[partition]) < before + total * share // 3:
-                    progressed.clear()
-                    await progressed.wait()
+            for kind in ("memory", "diskless"):
+                await wait_for_more()
                 await self._log.reconfigure(self._topic, partition, kind=kind)
+            await wait_for_more()
+            moved.set()
 
         await asyncio.gather(move(), *(produce(number) for number in range(PRODUCERS)))
         await self._verify(partition)

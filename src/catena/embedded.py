@@ -304,11 +304,7 @@ class Log:
         """Records from `offset` on, which is below the tail, and the offset to go on with."""
         batches = await self._patiently(log.read, offset, READ_BYTES)
         if not batches:
-            kind = link.kind if (link := (await log.refresh()).link_at(offset)) else "no"
-            raise Corrupt(
-                f"{log.tp}: offset {offset} is not there, in a link of kind {kind}; what a memory link held is gone "
-                "with its process, and `trim` gives it up"
-            )
+            raise Corrupt(f"{log.tp}: nothing is found at offset {offset}, and the log reaches beyond it")
         try:
             records = [record for batch in batches for record in iter_records(batch.data, batch.offset)]
         except InvalidBatch as error:

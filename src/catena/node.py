@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 from catena.config import Settings
 from catena.errors import CatenaError, ConfigError, UnknownPartition
@@ -18,6 +19,33 @@ from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topics import TopicRecord, Topics
+
+
+class LogletKinds:
+    """One `match` for each question that depends on the kind of a link."""
+
+    def __init__(self, diskless: Diskless, memory: MemoryMedium, clock: Clock) -> None:
+        self._diskless = diskless
+        self._memory = memory
+        self._clock = clock
+
+    def params(self, kind: str) -> dict[str, Any]:
+        match kind:
+            case "diskless":
+                return {}
+            case "memory":
+                return {"medium": self._memory.name}
+            case _:
+                raise ConfigError(f"this node has no loglet of kind {kind!r}; it has diskless and memory")
+
+    def open(self, kind: str, link: LinkSpec) -> Loglet:
+        match kind:
+            case "diskless":
+                return self._diskless.open(link)
+            case "memory":
+                return MemoryLoglet(self._memory, link, self._clock)
+            case _:
+                raise ConfigError(f"{link.partition} has a link of kind {kind!r}, which this node can't open")
 
 
 class Node:
@@ -37,9 +65,9 @@ class Node:
         self.meta = meta
         self.objects = objects
         self.clock = clock
-        self._memory = memory
         self._chains = ChainStore(meta, clock, entropy)
         self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
+        self._kinds = LogletKinds(self._diskless, memory, clock)
         self._logs: dict[tuple[str, int], VirtualLog] = {}
         self.topics = Topics(meta, clock, entropy, self._log)
 
@@ -55,7 +83,9 @@ class Node:
     ) -> Node:
         """`memory` is what the memory loglets of several nodes share."""
         cluster = await join_cluster(meta, objects, clock, entropy)
-        return cls(cluster.cluster_id, settings, meta, objects, clock, entropy, memory or MemoryMedium())
+        return cls(
+            cluster.cluster_id, settings, meta, objects, clock, entropy, memory or MemoryMedium(entropy.hex_id())
+        )
 
     async def log(self, topic: str, partition: int) -> VirtualLog:
         """The log of this partition of the topic that has this name now."""
@@ -86,17 +116,6 @@ class Node:
         if log is None or log.tp.topic_id != topic.topic_id:
             if log is not None:
                 self._diskless.forget(log.tp)
-            log = VirtualLog(
-                topic.partition(partition), topic.kind, self.meta, self._chains, self._open_loglet, self.clock
-            )
+            log = VirtualLog(topic.partition(partition), topic.kind, self.meta, self._chains, self._kinds, self.clock)
             self._logs[topic.name, partition] = log
         return log
-
-    def _open_loglet(self, kind: str, link: LinkSpec) -> Loglet:
-        match kind:
-            case "diskless":
-                return self._diskless.open(link)
-            case "memory":
-                return MemoryLoglet(self._memory, link, self.clock)
-            case _:
-                raise ConfigError(f"this node has no loglet of kind {kind!r}; it has diskless and memory")

@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from catena.loglets.base import LinkSpec
+from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.loglet import Diskless, DisklessLoglet, DisklessSettings
 from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
 from catena.meta import keys
@@ -26,7 +26,7 @@ from catena.runtime import Clock, SystemClock, SystemEntropy
 from catena.testing.contracts.loglet import PATIENCE_S
 from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
 from catena.testing.postgres_server import PostgresServer
-from catena.types import TopicPartition
+from catena.types import Offset, TopicPartition
 
 WAYS = ("memory", "memory without transact")
 """Enough where only the way to commit matters."""
@@ -71,6 +71,12 @@ class DisklessNode:
 
     def open(self, link: LinkSpec) -> DisklessLoglet:
         return self.diskless.open(link)
+
+    async def append(self, link: LinkSpec, entry: Entry) -> Offset:
+        """Append, and wait until nothing is left to be written down."""
+        offset = await self.open(link).append(entry)
+        await self.diskless.writer.drain()
+        return offset
 
 
 class Stores:

@@ -232,6 +232,20 @@ async def test_a_loglet_goes_by_the_rules_on_every_node_and_link(
         assert await partition.tail() == client.rules.tail
 
 
+@pytest.mark.parametrize("ways", [(True, True), (False, False)], ids=["group", "pending"])
+async def test_what_a_refusal_taught_of_one_link_is_not_used_in_another(ways: Sequence[bool]) -> None:
+    partition = Partition(ways)
+    async with AsyncExitStack() as stack:
+        for node in partition.nodes:
+            stack.push_async_callback(node.close)
+        for sequence, kind in enumerate(("diskless", "memory", "diskless")):
+            await partition.next_link(kind)
+            assert await partition.append(make_entry("x", stamp=Stamp(7, 0, sequence)), node=0) == sequence
+            await partition.seal()
+            with pytest.raises(Sealed):
+                await partition.append(make_entry("late", stamp=Stamp(7, 0, sequence + 1)), node=0)
+
+
 def test_a_batch_may_wrap() -> None:
     log = PureLog()
     wrapping = make_entry(*["x"] * 4, stamp=Stamp(7, 0, MAX_SEQUENCE - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from crc32c import crc32c
@@ -211,11 +212,17 @@ class TestTrim:
         await log.reconfigure("diskless")
         await cluster.chains.change(log.tp, log.kind, lambda chain: chains.advance_base(chain, 2, {}))
 
-        def open_loglet(kind: str, link: LinkSpec) -> Loglet:
-            # No kind of this version holds tiered links; memory can stand for one that does.
-            return MemoryLoglet(cluster.medium, link, cluster.stores.clock)
+        class MemoryOnly:
+            """No kind of this version holds tiered links; memory can stand for one that does."""
 
-        trimmer = VirtualLog(log.tp, log.kind, log.meta, log.store, open_loglet, cluster.stores.clock)
+            def params(self, kind: str) -> dict[str, Any]:
+                return {"kind": kind}
+
+            def open(self, kind: str, link: LinkSpec) -> Loglet:
+                assert kind in (chains.TIERED, "diskless")
+                return MemoryLoglet(cluster.medium, link, cluster.stores.clock)
+
+        trimmer = VirtualLog(log.tp, log.kind, log.meta, log.store, MemoryOnly(), cluster.stores.clock)
         assert await trimmer.trim(1) == 1
         other = await (await cluster.node()).log()
         assert await other.append(entry) == 0

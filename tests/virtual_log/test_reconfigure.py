@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from catena.errors import CatenaError, ConfigError, LogSealed, StoreUnavailable
-from catena.loglets.base import LinkSpec
 from catena.meta import keys
 from catena.testing.contracts.loglet import Stamp, make_entry
 from catena.testing.faults import Fail, Stall
@@ -192,6 +191,23 @@ class TestOrder:
         upload.let_go()
         assert (await first, await second) == (0, 1)
 
+    async def test_who_leaves_the_line_does_not_let_others_overtake(self, cluster: Cluster) -> None:
+        node = await cluster.node()
+        log, other = await node.log(), await (await cluster.node()).log()
+        upload = node.faults.at("blob put", Stall())
+        first = asyncio.ensure_future(log.append(make_entry("first")))
+        await upload.reached.wait()
+        await other.reconfigure("diskless")
+        await log.refresh()
+        leaves, last = (asyncio.ensure_future(log.append(make_entry(value))) for value in ("leaves", "last"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        leaves.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        upload.let_go()
+        assert await first < await last
+
     @pytest.mark.parametrize("kind", ["memory", "diskless"])
     async def test_what_a_seal_sends_back_goes_on_in_order(self, cluster: Cluster, kind: str) -> None:
         node = await cluster.node()
@@ -321,6 +337,5 @@ class TestRefusals:
 async def test_params_of_a_link_reach_its_loglet(cluster: Cluster) -> None:
     (log,) = await cluster.logs(1)
     chain = await log.reconfigure("memory", {"nodeset": [1, 2, 3]})
-    assert chain.last.params == {"nodeset": [1, 2, 3]}
-    assert isinstance(log._spec(chain.last), LinkSpec)
-    assert log._spec(chain.last).params == {"nodeset": [1, 2, 3]}
+    assert chain.last.params == {"medium": cluster.medium.name, "nodeset": [1, 2, 3]}
+    assert log._spec(chain.last).params == chain.last.params

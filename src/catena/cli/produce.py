@@ -84,8 +84,9 @@ def produce(
 ) -> None:
     """Append lines to a topic, one record a line.
 
-    Without --partition, records with a key go where Kafka's clients would send them, and the others go to all
-    partitions in turn. The summary says which offsets the records got; exit code 1 means that something failed.
+    Without --partition, records with a key go where Kafka's clients would send them, and the others go to the
+    partitions in turn, up to 1000 lines at a time. The summary says which offsets the records got; exit code 1 means
+    that something failed.
     """
     if key_separator == "":
         raise typer.BadParameter("--key-separator can't be empty")

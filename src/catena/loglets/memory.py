@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from catena.errors import Sealed, StaleView
+from catena.errors import Sealed, StaleView, StoreRefused
 from catena.formats.record_batch import parse_header
 from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
 from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
@@ -34,9 +34,14 @@ class _Log:
 
 
 class MemoryMedium:
-    """All memory loglets of a process, or of a simulated cluster."""
+    """All memory loglets of a process, or of a simulated cluster.
 
-    def __init__(self) -> None:
+    A link says which medium its records are in. A process that has another one can't serve it: it would take appends at
+    offsets that are taken.
+    """
+
+    def __init__(self, name: str = "shared") -> None:
+        self.name = name
         self._logs: dict[tuple[TopicPartition, Epoch], _Log] = {}
 
     def find(self, link: LinkSpec) -> _Log | None:
@@ -49,6 +54,11 @@ class MemoryMedium:
 
 class MemoryLoglet:
     def __init__(self, medium: MemoryMedium, link: LinkSpec, clock: Clock) -> None:
+        if link.params.get("medium", medium.name) != medium.name:
+            raise StoreRefused(
+                f"{link.partition}: the records from offset {link.base} on are in the memory of another process, "
+                "or of one that has ended: go on there, trim the log beyond them, or delete the topic"
+            )
         self._medium = medium
         self._link = link
         self._clock = clock

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
 
 from catena.errors import (
     Contended,
@@ -20,6 +21,7 @@ from catena.errors import (
     OffsetOutOfRange,
     Sealed,
     StaleView,
+    StoreRefused,
     UnknownTopic,
 )
 from catena.formats.records import iter_records
@@ -37,11 +39,17 @@ from catena.virtual_log.reconfigure import finish, reconfigure
 MAX_HOPS = 100
 """How often one call follows the chain; more means that others change it faster than it can be read."""
 HOP_PAUSE_S = 0.005
-ANSWERED = 1 << 63
+OVER = 1 << 63
 """In place of an epoch, greater than any: the append is over."""
 
-OpenLoglet: TypeAlias = Callable[[str, LinkSpec], Loglet]
-"""Opens a link of the given kind; raises ConfigError if this node has no such kind."""
+
+class Kinds(Protocol):
+    """The kinds of loglets that a node has; both methods raise ConfigError for one that it has not."""
+
+    def params(self, kind: str) -> dict[str, Any]:
+        """What the chain is to say about a new link of this kind."""
+
+    def open(self, kind: str, link: LinkSpec) -> Loglet: ...
 
 
 class FoundTime(NamedTuple):
@@ -52,28 +60,43 @@ class FoundTime(NamedTuple):
 class _Place:
     """An append's place in the order of the calls: the epoch of the link that it was last handed to.
 
-    An append is handed to a link only after the one before it was handed to the same or a later one, or is answered.
+    An append is handed to a link only after the one before it was handed to the same or a later one, or is over.
     Otherwise one that waits for the chain, or that a seal has sent back, could be overtaken; and a log that does not
     know a producer takes whichever of its batches comes first, and then refuses the others for ever.
     """
 
-    __slots__ = ("_behind", "epoch")
+    __slots__ = ("_before", "_behind", "_epoch")
 
-    def __init__(self) -> None:
-        self.epoch: Epoch = 0
+    def __init__(self, epoch: Epoch = 0) -> None:
+        self._epoch = epoch
+        self._before: _Place | None = None
+        """Set when this append is over and the one before it was not: who comes next waits for that one."""
         self._behind: asyncio.Future[None] | None = None
 
+    def has_reached(self, epoch: Epoch) -> bool:
+        return self._epoch >= epoch and self._before is None
+
     async def reach(self, epoch: Epoch) -> None:
-        """For the next append only."""
-        while self.epoch < epoch:
-            self._behind = asyncio.get_running_loop().create_future()
-            await self._behind
+        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only."""
+        place: _Place | None = self
+        while place is not None:
+            while place._epoch < epoch:
+                place._behind = asyncio.get_running_loop().create_future()
+                await place._behind
+            place = place._before
 
     def hand_to(self, epoch: Epoch) -> None:
         """Who waits behind runs once the caller waits, too: then its append has taken its place in the link."""
-        self.epoch = epoch
+        self._epoch = epoch
         if self._behind is not None and not self._behind.done():
             self._behind.set_result(None)
+
+    def leave(self, before: _Place | None) -> None:
+        """The append is over, answered or given up."""
+        while before is not None and before._epoch == OVER:
+            before = before._before
+        self._before = before
+        self.hand_to(OVER)
 
 
 class VirtualLog:
@@ -83,7 +106,7 @@ class VirtualLog:
         kind: str,
         meta: MetaStore,
         store: ChainStore,
-        open_loglet: OpenLoglet,
+        kinds: Kinds,
         clock: Clock,
     ) -> None:
         self.tp = tp
@@ -91,14 +114,13 @@ class VirtualLog:
         """Of the first link; it comes with the topic, so a chain that nobody changed need not be stored."""
         self.store = store
         self.meta = meta
-        self._open_loglet = open_loglet
+        self._kinds = kinds
         self._clock = clock
         self._chain: Chain | None = None
         self._loglets: dict[Epoch, Loglet] = {}
         self._sealed_epoch: Epoch = 0
         """No link up to this epoch takes appends."""
-        self._newest = _Place()
-        self._newest.hand_to(ANSWERED)
+        self._newest = _Place(OVER)
         self._following: asyncio.Future[None] | None = None
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
@@ -111,7 +133,7 @@ class VirtualLog:
             for hop in range(MAX_HOPS):
                 link = (await self.chain()).last
                 if link.is_open and link.epoch > self._sealed_epoch:
-                    if before.epoch < link.epoch:
+                    if not before.has_reached(link.epoch):
                         await before.reach(link.epoch)
                     place.hand_to(link.epoch)
                     try:
@@ -123,7 +145,7 @@ class VirtualLog:
                         return offset
                 await self._follow(link, hop)
         finally:
-            place.hand_to(ANSWERED)
+            place.leave(before)
         raise Contended(f"{self.tp}: the chain changes all the time")
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
@@ -235,8 +257,7 @@ class VirtualLog:
 
         Of several callers at once one wins, and the others adopt its chain.
         """
-        self._open_loglet(kind, self._spec(Link(kind, 0, 0)))  # an unknown kind is refused before anything is sealed
-        return await reconfigure(self, kind, dict(params or {}))
+        return await reconfigure(self, kind, {**self._kinds.params(kind), **(params or {})})
 
     async def trim(self, offset: Offset) -> Offset:
         """Give up what is below `offset`; returns where the log starts now. Forward only."""
@@ -248,7 +269,8 @@ class VirtualLog:
         self.adopt(chain)
         for link in before.links:
             if link.base < chain.start:
-                await self.loglet(link).trim(chain.start if link.end is None else min(link.end, chain.start))
+                with suppress(StoreRefused):  # in the memory of another process, which gives it up when it ends
+                    await self.loglet(link).trim(chain.start if link.end is None else min(link.end, chain.start))
         oldest = min(link.epoch for link in chain.links)
         await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, oldest))
         return chain.start
@@ -259,6 +281,8 @@ class VirtualLog:
         self._chain = chain
         try:
             await self.loglet(chain.last).seal()
+        except StoreRefused:
+            pass  # in the memory of another process; whatever it still takes is in a deleted topic
         except Sealed:
             raise AssertionError(f"{self.tp}: a link follows the last one of a deleted chain") from None
 
@@ -283,7 +307,7 @@ class VirtualLog:
     def loglet(self, link: Link) -> Loglet:
         loglet = self._loglets.get(link.epoch)
         if loglet is None:
-            loglet = self._loglets[link.epoch] = self._open_loglet(link.kind, self._spec(link))
+            loglet = self._loglets[link.epoch] = self._kinds.open(link.kind, self._spec(link))
         return loglet
 
     def _spec(self, link: Link) -> LinkSpec:
