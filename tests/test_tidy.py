@@ -24,7 +24,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "errors.py": "says things, decides nothing; each error is raised in the tests of its module",
     "loglets/base.py": "the contract, run against every kind of loglet",
     "meta/base.py": "the contract, run against every meta store",
-    "objects/base.py": "the contract, run against every object store",
     "types.py": "names only",
 }
 

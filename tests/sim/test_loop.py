@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ def loop() -> Iterator[SimLoop]:
     loop.bury()
 
 
-def spawn(loop: SimLoop, process: Process, work: object) -> None:
+def spawn(loop: SimLoop, process: Process, work: Coroutine[Any, Any, object]) -> None:
     loop.create_task(work, context=process.context.copy())
 
 

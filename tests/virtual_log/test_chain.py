@@ -52,9 +52,10 @@ class ChainMachine(RuleBasedStateMachine):
             with pytest.raises(StaleView):
                 chains.intend(self.chain, "mine", kind)
             return
-        self.change(chains.intend(self.chain, f"intent {self.changes}", kind))
-        assert self.chain.intent is not None
-        self.give_out(self.chain.intent.epoch)
+        intended = chains.intend(self.chain, f"intent {self.changes}", kind)
+        assert intended.intent is not None
+        self.change(intended)
+        self.give_out(intended.intent.epoch)
 
     @rule()
     def finish(self) -> None:
