@@ -57,7 +57,7 @@ async def flush_twice(can_transact: bool, idempotent: bool) -> list[int]:
     """Operations of two flushes, each of a batch for every partition."""
     clock, entropy = SystemClock(), SystemEntropy()
     meta = CountedMeta(MemoryMeta(clock, can_transact))
-    node = await Node.start(Settings(), meta, MemoryObjects(clock), clock, entropy)  # type: ignore[arg-type]
+    node = await Node.start(Settings(), meta, MemoryObjects(clock), clock, entropy)
     await node.topics.create("bench", PARTITIONS)
     logs = [await node.log("bench", number) for number in range(PARTITIONS)]
     for log in logs:

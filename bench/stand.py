@@ -33,6 +33,9 @@ def embedded_node(folder: Path) -> AbstractAsyncContextManager[Node]:
 
 def entry_of(values: Sequence[bytes], producer: tuple[int, int] | None = None) -> Entry:
     """One batch; `producer` is an idempotent producer's id and sequence number."""
-    stamp = {} if producer is None else {"producer_id": producer[0], "producer_epoch": 0, "base_sequence": producer[1]}
-    data = build_batch([(None, value, (), 0) for value in values], **stamp)
+    records = [(None, value, (), 0) for value in values]
+    if producer is None:
+        data = build_batch(records)
+    else:
+        data = build_batch(records, producer_id=producer[0], producer_epoch=0, base_sequence=producer[1])
     return Entry(parse_header(data), data)

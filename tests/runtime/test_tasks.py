@@ -64,3 +64,17 @@ async def test_a_failure_is_logged_with_the_name_of_the_task(caplog: pytest.LogC
             await task
     assert "task owner:fail failed" in caplog.text
     assert "ValueError: odd" in caplog.text
+
+
+async def test_close_ends_also_when_a_task_is_done_and_not_yet_forgotten() -> None:
+    """From Python 3.12 on, gathering what is done already gives the loop no turn: close must not count on one."""
+    tasks = Tasks("owner")
+    closing = asyncio.Event()
+
+    async def let_close_begin() -> None:
+        closing.set()
+
+    tasks.spawn("short", let_close_begin())
+    await closing.wait()
+    await asyncio.wait_for(tasks.close(), 5)
+    assert len(tasks) == 0
