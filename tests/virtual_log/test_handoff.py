@@ -11,7 +11,7 @@ from catena.meta.base import MAX_VALUE_BYTES
 from catena.meta.memory import MemoryMeta
 from catena.testing.contracts.loglet import Links
 from catena.testing.faults import Fail, Faults, FaultyMeta
-from catena.virtual_log.handoff import MAX_ATTEMPTS, MAX_PRODUCERS, create_handoff, load_handoff
+from catena.virtual_log.handoff import MAX_ATTEMPTS, PRODUCERS_PER_PART, create_handoff, load_handoff
 from tests.loglets.stores import QuickClock
 
 TP = Links().partition
@@ -39,10 +39,10 @@ async def test_nothing_is_stored_for_nobody(meta: MemoryMeta) -> None:
     assert await meta.get(keys.handoff(TP, 3)) is None
 
 
-async def test_it_is_created_once(meta: MemoryMeta) -> None:
+async def test_what_is_there_stays_and_what_is_missing_is_added(meta: MemoryMeta) -> None:
     await create_handoff(meta, TP, 3, {7: state(1)})
-    await create_handoff(meta, TP, 3, {8: state(1)})
-    assert await load_handoff(meta, TP, 3) == {7: state(1)}
+    await create_handoff(meta, TP, 3, {7: state(2), 8: state(1)})
+    assert await load_handoff(meta, TP, 3) == {7: state(1), 8: state(1)}
 
 
 @pytest.mark.parametrize("applied", [True, False])
@@ -61,14 +61,20 @@ async def test_a_store_that_never_answers_is_an_error(meta: MemoryMeta) -> None:
         await create_handoff(FaultyMeta(meta, faults), TP, 3, {7: state(1)})
 
 
-async def test_of_too_many_those_that_were_silent_longest_are_left_out(meta: MemoryMeta) -> None:
-    producers = {number + 2**62: state(2**41 + number) for number in range(MAX_PRODUCERS + 10)}
+async def test_many_producers_take_several_parts_none_too_large(meta: MemoryMeta) -> None:
+    producers = {number + 2**62: state(2**41 + number) for number in range(2 * PRODUCERS_PER_PART + 10)}
     await create_handoff(meta, TP, 3, producers)
-    found = await load_handoff(meta, TP, 3)
-    assert found == {number: each for number, each in producers.items() if number >= 2**62 + 10}
-    record = await meta.get(keys.handoff(TP, 3))
-    assert record is not None
-    assert len(record.value) <= MAX_VALUE_BYTES
+    assert await load_handoff(meta, TP, 3) == producers
+    parts = await meta.scan(keys.handoff(TP, 3), keys.handoff(TP, 4))
+    assert len(parts) == 3
+    assert max(len(part.value) for part in parts) <= MAX_VALUE_BYTES
+
+
+async def test_a_handoff_that_another_began_is_completed(meta: MemoryMeta) -> None:
+    producers = {number: state(number) for number in range(PRODUCERS_PER_PART + 10)}
+    await create_handoff(meta, TP, 3, {number: producers[number] for number in range(10)})
+    await create_handoff(meta, TP, 3, producers)
+    assert await load_handoff(meta, TP, 3) == producers
 
 
 async def test_what_is_no_handoff_is_corrupt(meta: MemoryMeta) -> None:

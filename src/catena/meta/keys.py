@@ -7,7 +7,7 @@
 | `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | any: it says the same |
 | `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
 | `llog/{topic_id}/partitions/{p}/meta/control` | Control: epoch, state, next, pending | anyone: append, seal, open a link | compare-and-set |
-| `llog/{topic_id}/partitions/{p}/handoff/{epoch}` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
+| `llog/{topic_id}/partitions/{p}/handoff/{epoch}[.{part}]` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
 | `llog/{topic_id}/partitions/{p}/index/{end_offset}` | IndexEntry: where the run that ends here is stored | the committer of the run, or whoever materializes `pending` | absent; in a group under the control record's condition |
 | `llog/{topic_id}/partitions/{p}/producers/{producer_id}` | ProducerRecord: the last 5 batches | as above | newer offset only |
 | `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
@@ -62,8 +62,10 @@ def control(tp: TopicPartition) -> str:
     return partition(tp) + "meta/control"
 
 
-def handoff(tp: TopicPartition, epoch: Epoch) -> str:
-    return f"{partition(tp)}handoff/{epoch:0{OFFSET_DIGITS}d}"
+def handoff(tp: TopicPartition, epoch: Epoch, part: int = 0) -> str:
+    """Parts of an epoch lie between its first one and the first one of the next epoch."""
+    first = f"{partition(tp)}handoff/{epoch:0{OFFSET_DIGITS}d}"
+    return first if part == 0 else f"{first}.{part:03d}"
 
 
 def index_prefix(tp: TopicPartition) -> str:

@@ -72,10 +72,11 @@ class ChainStore:
                 return Published(signed, await self._meta.put(key, value, expect))
             except Conflict as conflict:
                 current = _published(conflict.current, kind)
-                if not unknown or not _may_hold(current.chain, signed):
-                    raise
+                # Looked at even if every answer has come in: something on the way may have sent the write twice.
                 if signed.nonces[-1] in current.chain.nonces:
                     return current
+                if not unknown or not _may_be_forgotten(current.chain, signed):
+                    raise
                 break
             except OutcomeUnknown:
                 # It may still be applied, even later; the same write again is settled by the version it expects.
@@ -87,10 +88,8 @@ class ChainStore:
         raise OutcomeUnknown(f"it is not known whether the chain of {tp} was changed by {signed.nonces[-1]}")
 
 
-def _may_hold(current: Chain, signed: Chain) -> bool:
-    """Whether `current` may come after `signed`: its nonce is remembered, or too long ago to be."""
-    if signed.nonces[-1] in current.nonces:
-        return True
+def _may_be_forgotten(current: Chain, signed: Chain) -> bool:
+    """Whether `signed` may have been published so many changes ago that its nonce is not remembered any more."""
     return current.revision - signed.revision >= chains.REMEMBERED_NONCES
 
 

@@ -19,6 +19,7 @@ from catena.errors import (
     LogSealed,
     ObjectMissing,
     OffsetOutOfRange,
+    RetryLater,
     Sealed,
     StaleView,
     StoreRefused,
@@ -65,24 +66,30 @@ class _Place:
     know a producer takes whichever of its batches comes first, and then refuses the others for ever.
     """
 
-    __slots__ = ("_before", "_behind", "_epoch")
+    __slots__ = ("_before", "_behind", "_epoch", "_trouble")
 
     def __init__(self, epoch: Epoch = 0) -> None:
         self._epoch = epoch
         self._before: _Place | None = None
         """Set when this append is over and the one before it was not: who comes next waits for that one."""
         self._behind: asyncio.Future[None] | None = None
+        self._trouble: RetryLater | None = None
 
     def has_reached(self, epoch: Epoch) -> bool:
         return self._epoch >= epoch and self._before is None
 
     async def reach(self, epoch: Epoch) -> None:
-        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only."""
+        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only.
+
+        Who waits for one that fails fails, too: it may be the next batch of the same producer.
+        """
         place: _Place | None = self
         while place is not None:
             while place._epoch < epoch:
                 place._behind = asyncio.get_running_loop().create_future()
                 await place._behind
+                if place._trouble is not None:
+                    raise place._trouble
             place = place._before
 
     def hand_to(self, epoch: Epoch) -> None:
@@ -91,8 +98,9 @@ class _Place:
         if self._behind is not None and not self._behind.done():
             self._behind.set_result(None)
 
-    def leave(self, before: _Place | None) -> None:
+    def leave(self, before: _Place | None, trouble: RetryLater | None) -> None:
         """The append is over, answered or given up."""
+        self._trouble = trouble
         while before is not None and before._epoch == OVER:
             before = before._before
         self._before = before
@@ -129,6 +137,7 @@ class VirtualLog:
         """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
         before, place = self._newest, _Place()
         self._newest = place
+        trouble: RetryLater | None = None
         try:
             for hop in range(MAX_HOPS):
                 link = (await self.chain()).last
@@ -144,9 +153,12 @@ class VirtualLog:
                         self._seen_tail = max(self._seen_tail, offset + entry.header.count)
                         return offset
                 await self._follow(link, hop)
+            raise Contended(f"{self.tp}: the chain changes all the time")
+        except RetryLater as error:
+            trouble = error
+            raise
         finally:
-            place.leave(before)
-        raise Contended(f"{self.tp}: the chain changes all the time")
+            place.leave(before, trouble)
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         """Batches from the one that holds `offset` on: at least one if there is one, then up to `max_bytes`.
@@ -320,12 +332,16 @@ class VirtualLog:
     async def _follow(self, link: Link, hop: int) -> None:
         """The link takes no appends: find out what follows it, or why nothing does. One looks for all who ask."""
         if self._following is not None:
-            await asyncio.shield(self._following)
+            try:
+                await asyncio.shield(self._following)
+            except (LogSealed, UnknownTopic):
+                if hop:  # what was seen before this append was called does not count
+                    raise
             return
         self._following = outcome = asyncio.get_running_loop().create_future()
         try:
             await self._find_next(link, hop)
-        except (LogSealed, UnknownTopic) as error:
+        except (RetryLater, LogSealed, UnknownTopic) as error:
             outcome.set_exception(error)
             outcome.exception()  # there may be nobody else to take it
             raise

@@ -26,6 +26,7 @@ from catena.errors import (
     Corrupt,
     InvalidTopic,
     OutcomeUnknown,
+    StoreUnavailable,
     TopicExists,
     UnknownTopic,
 )
@@ -81,11 +82,16 @@ class Topics:
         topic_id = TopicId(self._entropy.hex_id())
         record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs or {})
         expect: Version | Expect = ABSENT
+        unknown = False
         for _ in range(MAX_ATTEMPTS):
             try:
                 await self._meta.put(keys.topic(name), msgspec.json.encode(record), expect)
             except OutcomeUnknown:
-                continue  # if it was applied, the next try finds our own id
+                unknown = True  # if it was applied, the next try finds our own id
+            except StoreUnavailable as error:
+                if unknown:
+                    raise OutcomeUnknown(f"it is not known whether topic {name!r} was created: {error}") from error
+                raise
             except Conflict as conflict:
                 if conflict.current is None:
                     expect = ABSENT

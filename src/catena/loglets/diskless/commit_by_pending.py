@@ -80,9 +80,10 @@ class CommitByPending:
             work.unknown = True
             raise
         except Conflict as conflict:
-            stands = work.unknown and await self._stands(work, conflict.current)
+            # Looked at even if every answer has come in: something on the way may have sent the write twice.
+            stands = await self._stands(work, conflict.current)
             partition.see(conflict.current)
-            if stands is None:
+            if stands is None and work.unknown:
                 work.fail(OutcomeUnknown(f"{partition.tp}: the index at {plan.entries[-1].end_offset} has moved on"))
                 return
             if not stands:
