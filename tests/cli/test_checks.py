@@ -47,7 +47,7 @@ async def test_a_sound_log(settings: Settings) -> None:
     assert {check: finding.status for check, finding in found.items()} == dict.fromkeys(
         ["object store", "meta store", "clock", "cluster", "topics"], "ok"
     )
-    assert found["topics"].found == "1 topic with 2 partitions; all can be read"
+    assert found["topics"].found == "1 topic with 2 partitions; oldest and newest record of each can be read"
     assert found["meta store"].found.startswith("compares and sets in groups")
 
 

@@ -36,12 +36,12 @@ def test_json(catena: Catena) -> None:
     assert described["partitions"] == [
         {"partition": p, "start": 0, "tail": 0, "state": "open", "kind": "diskless", "links": 1} for p in range(2)
     ]
-    assert catena("topic", "delete", "orders", "--json").json == {"deleted": "orders"}
+    assert catena("topic", "delete", "orders", "--yes", "--json").json == {"deleted": "orders"}
 
 
 def test_no_topics_yet(catena: Catena) -> None:
     catena("topic", "create", "gone")
-    catena("topic", "delete", "gone")
+    catena("topic", "delete", "gone", "--yes")
     listed = catena("topic", "list")
     assert (listed.code, listed.out) == (0, "")
     assert "catena topic create NAME" in listed.err
@@ -56,7 +56,7 @@ def test_no_topics_yet(catena: Catena) -> None:
         (["create", "x", "--partitions", "0"], "--partitions"),
         (["create", "x", "--partitions", "1000000"], "1 to 100000 partitions"),
         (["describe", "missing"], "there is no topic 'missing'; `catena topic list`"),
-        (["delete", "missing"], "there is no topic 'missing'"),
+        (["delete", "missing", "--yes"], "there is no topic 'missing'"),
         (["describe", "../meta"], "is no topic name"),
     ],
 )
@@ -73,3 +73,11 @@ def test_only_create_makes_a_log(catena: Catena, tmp_path: Path) -> None:
     assert result.code == 2
     assert "there is no log in the folder" in result.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_deleted_unless_somebody_says_yes(catena: Catena) -> None:
+    catena("topic", "create", "orders")
+    refused = catena("topic", "delete", "orders")
+    assert refused.code == 2
+    assert "say --yes to delete it" in " ".join(refused.err.replace("│", " ").split())
+    assert catena("topic", "list", "--json").json[0]["name"] == "orders"

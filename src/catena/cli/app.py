@@ -8,7 +8,7 @@ import typer
 
 from catena.cli import chain, consume, doctor, produce, topic
 from catena.cli.options import Common, Config, Data, Debug
-from catena.cli.output import give_up_closed_output, survive_narrow_encodings
+from catena.cli.output import give_up_closed_output, reopen_closed_streams, survive_narrow_encodings
 
 HELP = """A log made of many stores: topics in a folder, in S3, in a database; no server needed.
 
@@ -79,6 +79,7 @@ def before_the_command(
 
 
 def main() -> None:
+    reopen_closed_streams()
     survive_narrow_encodings()
     try:
         app()

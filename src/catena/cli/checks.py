@@ -187,19 +187,22 @@ async def _compare_clusters(meta: MetaStore, objects: ObjectStore) -> Finding:
 async def _read_topics(
     settings: Settings, meta: MetaStore, objects: ObjectStore, clock: Clock, entropy: Entropy
 ) -> Finding:
-    """Every chain can be read, and of the first partitions the newest record, too."""
+    """Of the first partitions, the chain, the oldest record and the newest one can be read."""
     node = await Node.start(settings, meta, objects, clock, entropy)
     try:
         topics = await node.topics.list()
         partitions = [(topic.name, number) for topic in topics for number in range(topic.partitions)]
         for name, number in partitions[:PARTITIONS_READ]:
             log = await node.log(name, number)
-            if (tail := await log.tail()) > (await log.refresh()).start:
+            start, tail = await log.start(), await log.tail()
+            if tail > start:
+                await log.read(start, 1)
                 await log.read(tail - 1, 1)
     finally:
         await node.close()
-    read = "all" if len(partitions) <= PARTITIONS_READ else f"the first {PARTITIONS_READ}"
-    found = f"{count(len(topics), 'topic')} with {count(len(partitions), 'partition')}; {read} can be read"
+    read = "each" if len(partitions) <= PARTITIONS_READ else f"the first {PARTITIONS_READ}"
+    held = f"{count(len(topics), 'topic')} with {count(len(partitions), 'partition')}"
+    found = f"{held}; oldest and newest record of {read} can be read"
     return Finding("topics", "ok", found if topics else "there are none yet")
 
 

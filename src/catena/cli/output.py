@@ -47,6 +47,13 @@ def give_up_closed_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def reopen_closed_streams() -> None:
+    """A process may be started without them (`<&-`, `>&-`); then there is nothing to read, and nobody reads."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - open as long as we run
+
+
 def survive_narrow_encodings() -> None:
     """A terminal that can't show a character gets a question mark, not an error."""
     for stream in (sys.stdout, sys.stderr):

@@ -90,7 +90,9 @@ def delete(
     debug: Debug = False,
 ) -> None:
     """Delete a topic with all that it holds."""
-    if not yes and sys.stdin.isatty():
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("nobody is there to be asked: say --yes to delete it", param_hint="--yes")
         typer.confirm(f"Delete topic {topic} and all its records, for good?", abort=True)
     options = common(context, data, config, debug, as_json)
     with reporting(options):
