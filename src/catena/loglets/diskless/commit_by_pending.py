@@ -80,10 +80,9 @@ class CommitByPending:
             work.unknown = True
             raise
         except Conflict as conflict:
-            # Looked at even if every answer has come in: something on the way may have sent the write twice.
             stands = await self._stands(work, conflict.current)
             partition.see(conflict.current)
-            if stands is None and work.unknown:
+            if stands is None:
                 work.fail(OutcomeUnknown(f"{partition.tp}: the index at {plan.entries[-1].end_offset} has moved on"))
                 return
             if not stands:
@@ -139,7 +138,9 @@ class CommitByPending:
         if found is not None:
             pending = decode_control(found.key, found.value).pending
             if pending is not None and pending.append_id == plan.append_id:
-                return True
+                return True  # also if it was not unknown: something on the way may have sent it twice
+        if not work.unknown:
+            return False
         last = plan.entries[-1]
         record = await self._meta.get(keys.index(tp, last.end_offset))
         if record is not None:
