@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,33 @@ WITHOUT_TRANSACT = ("sqlite without transact", "postgres without transact", "obj
 COMMIT_BY_GROUP = ("blob put", "transact")
 COMMIT_BY_PENDING = ("blob put", "put control", "get chain", "put index", "put producer")
 RECONFIGURE = (
-    ("put chain", 1),  # the intent
-    ("put control", 1),  # the fence
-    ("scan producer", 1),
-    ("put handoff", 1),
-    ("put chain", 2),  # the new link
+    Death("put chain"),  # the intent
+    Death("put chain", applied=True),
+    Death("put control"),  # the fence
+    Death("put control", applied=True),
+    Death("scan producer"),
+    Death("put handoff"),
+    Death("put handoff", applied=True),
+    Death("put chain", nth=2),  # the new link
+    Death("put chain", nth=2, applied=True),
 )
 
 
-def commits() -> list[tuple[str, str]]:
-    return [(backend, step) for backend in WITH_TRANSACT for step in COMMIT_BY_GROUP] + [
-        (backend, step) for backend in WITHOUT_TRANSACT for step in COMMIT_BY_PENDING
+def deaths(steps: Sequence[str]) -> list[Death]:
+    """Before each step, and after each that writes."""
+    return [
+        Death(step, applied=applied) for step in steps for applied in (False, True) if not (applied and "get" in step)
     ]
+
+
+def commits() -> list[tuple[str, Death]]:
+    return [(backend, death) for backend in WITH_TRANSACT for death in deaths(COMMIT_BY_GROUP)] + [
+        (backend, death) for backend in WITHOUT_TRANSACT for death in deaths(COMMIT_BY_PENDING)
+    ]
+
+
+def name(value: object) -> str | None:
+    return f"{'after' if value.applied else 'before'} {value.step} {value.nth}" if isinstance(value, Death) else None
 
 
 @pytest.fixture
@@ -47,14 +63,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, backend: str) -> Place
     return place
 
 
-@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("backend", "step"), commits())
+@pytest.mark.parametrize(("backend", "death"), commits(), ids=name)
 class TestAppend:
-    def test_the_first_writer_dies_in_its_first_append(self, place: Place, step: str, applied: bool) -> None:
-        self.die(Plan(place, "first", 1, rounds=1, death=Death(step, applied=applied)))
+    def test_the_first_writer_dies_in_its_first_append(self, place: Place, death: Death) -> None:
+        self.die(Plan(place, "first", 1, rounds=1, death=death))
 
-    def test_a_writer_dies_when_it_has_got_on(self, place: Place, step: str, applied: bool) -> None:
-        self.die(Plan(place, "busy", 1, rounds=3, death=Death(step, applied=applied), armed_after=2))
+    def test_a_writer_dies_when_it_has_got_on(self, place: Place, death: Death) -> None:
+        self.die(Plan(place, "busy", 1, rounds=3, death=death, armed_after=2))
 
     def die(self, plan: Plan) -> None:
         history = History()
@@ -62,12 +77,10 @@ class TestAppend:
         asyncio.run(recover(plan.place, plan, history))
 
 
-@pytest.mark.parametrize("applied", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("step", "nth"), RECONFIGURE)
+@pytest.mark.parametrize("death", RECONFIGURE, ids=name)
 @pytest.mark.parametrize("backend", [*WITH_TRANSACT, *WITHOUT_TRANSACT])
-def test_a_reconfigurer_dies(place: Place, step: str, nth: int, applied: bool) -> None:
+def test_a_reconfigurer_dies(place: Place, death: Death) -> None:
     history = History()
-    death = Death(step, nth, applied)
     plan = Plan(place, "reconfigurer", 1, rounds=2, death=death, armed_after=2, then="reconfigure")
     run_until_it_dies(plan, history)
     asyncio.run(recover(place, plan, history))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Self
 
 import pytest
 
+from catena.errors import Conflict, ObjectMissing
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.loglet import Diskless, DisklessLoglet, DisklessSettings
 from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
@@ -20,13 +22,13 @@ from catena.meta.memory import MemoryMeta
 from catena.meta.object_storage import ObjectMeta
 from catena.meta.postgres import PostgresMeta
 from catena.meta.sqlite import SqliteMeta
-from catena.objects.base import ObjectStore
+from catena.objects.base import Blob, ObjectInfo, ObjectStore
 from catena.objects.memory import MemoryObjects
 from catena.runtime import Clock, SystemClock, SystemEntropy
 from catena.testing.contracts.loglet import PATIENCE_S
 from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
 from catena.testing.postgres_server import PostgresServer
-from catena.types import Offset, TopicPartition
+from catena.types import ANY, Buffers, ETag, Expect, Offset, TopicPartition
 
 WAYS = ("memory", "memory without transact")
 """Enough where only the way to commit matters."""
@@ -53,6 +55,38 @@ class QuickClock(SystemClock):
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds / self.SPEED)
         self.leap(seconds - seconds / self.SPEED)
+
+
+class ContentTagged(MemoryObjects):
+    """Etags are made of the content, as S3 makes them: what was changed and changed back has its old one again."""
+
+    async def put(self, key: str, data: Buffers, expect: Expect | ETag = ANY) -> ETag:
+        content = b"".join(data)
+        if not isinstance(expect, Expect):
+            try:
+                found = await super().get(key)
+            except ObjectMissing:
+                raise Conflict(key) from None
+            if _tag(found.data) != expect:
+                raise Conflict(key)
+            expect = found.etag
+        await super().put(key, [content], expect)
+        return _tag(content)
+
+    async def get(self, key: str) -> Blob:
+        data = (await super().get(key)).data
+        return Blob(data, _tag(data))
+
+    async def head(self, key: str) -> ObjectInfo:
+        return (await super().head(key))._replace(etag=(await self.get(key)).etag)
+
+    async def list(self, prefix: str, after: str = "") -> AsyncIterator[ObjectInfo]:
+        async for info in super().list(prefix, after):
+            yield await self.head(info.key)
+
+
+def _tag(content: bytes) -> ETag:
+    return ETag(hashlib.md5(content).hexdigest())
 
 
 class DisklessNode:
@@ -90,7 +124,7 @@ class Stores:
         self.quick_clock = QuickClock()
         # A store that polls would poll the quicker.
         self.clock: Clock = self.quick_clock if self._backend == "memory" else SystemClock()
-        self.objects: ObjectStore = MemoryObjects(self.clock)
+        self.objects: ObjectStore = ContentTagged(self.clock)
         self._memory = MemoryMeta(self.clock, self.can_transact)
         self._folder = folder
         self._schema = f"test_{SystemEntropy().hex_id()}"

@@ -208,6 +208,18 @@ class TestOrder:
         upload.let_go()
         assert await first < await last
 
+    async def test_who_waits_behind_one_that_fails_fails_too(self, cluster: Cluster) -> None:
+        node = await cluster.node()
+        log, other = await node.log(), await (await cluster.node()).log()
+        await log.chain()
+        await other.reconfigure("diskless")
+        node.faults.at("get chain", Fail(StoreUnavailable("down")))
+        entries = [make_entry("y", stamp=Stamp(7, 0, n)) for n in range(3)]
+        # A new producer: if a later batch were taken, the first one would be refused for ever.
+        results = await asyncio.gather(*(log.append(entry) for entry in entries), return_exceptions=True)
+        assert [type(result) for result in results] == [StoreUnavailable] * 3
+        assert await asyncio.gather(*(log.append(entry) for entry in entries)) == [0, 1, 2]
+
     @pytest.mark.parametrize("kind", ["memory", "diskless"])
     async def test_what_a_seal_sends_back_goes_on_in_order(self, cluster: Cluster, kind: str) -> None:
         node = await cluster.node()

@@ -66,30 +66,32 @@ class _Place:
     know a producer takes whichever of its batches comes first, and then refuses the others for ever.
     """
 
-    __slots__ = ("_before", "_behind", "_epoch", "_trouble")
+    __slots__ = ("_before", "_behind", "_epoch", "trouble")
 
     def __init__(self, epoch: Epoch = 0) -> None:
         self._epoch = epoch
         self._before: _Place | None = None
         """Set when this append is over and the one before it was not: who comes next waits for that one."""
         self._behind: asyncio.Future[None] | None = None
-        self._trouble: RetryLater | None = None
+        self.trouble: RetryLater | None = None
+        """Why the append is over, if it was not done."""
+
+    @property
+    def is_over(self) -> bool:
+        return self._epoch == OVER
 
     def has_reached(self, epoch: Epoch) -> bool:
         return self._epoch >= epoch and self._before is None
 
     async def reach(self, epoch: Epoch) -> None:
-        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only.
-
-        Who waits for one that fails fails, too: it may be the next batch of the same producer.
-        """
+        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only."""
         place: _Place | None = self
         while place is not None:
             while place._epoch < epoch:
                 place._behind = asyncio.get_running_loop().create_future()
                 await place._behind
-                if place._trouble is not None:
-                    raise place._trouble
+                if place.trouble is not None:
+                    raise place.trouble
             place = place._before
 
     def hand_to(self, epoch: Epoch) -> None:
@@ -100,8 +102,8 @@ class _Place:
 
     def leave(self, before: _Place | None, trouble: RetryLater | None) -> None:
         """The append is over, answered or given up."""
-        self._trouble = trouble
-        while before is not None and before._epoch == OVER:
+        self.trouble = trouble
+        while before is not None and before.is_over:
             before = before._before
         self._before = before
         self.hand_to(OVER)
@@ -137,6 +139,7 @@ class VirtualLog:
         """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
         before, place = self._newest, _Place()
         self._newest = place
+        may_fail_with = None if before.is_over else before
         trouble: RetryLater | None = None
         try:
             for hop in range(MAX_HOPS):
@@ -144,6 +147,8 @@ class VirtualLog:
                 if link.is_open and link.epoch > self._sealed_epoch:
                     if not before.has_reached(link.epoch):
                         await before.reach(link.epoch)
+                    if may_fail_with is not None and may_fail_with.trouble is not None:
+                        raise may_fail_with.trouble  # this one may be the next batch of the same producer
                     place.hand_to(link.epoch)
                     try:
                         offset = await self.loglet(link).append(entry)
