@@ -57,7 +57,7 @@ class MemoryLoglet:
         if link.params.get("medium", medium.name) != medium.name:
             raise StoreRefused(
                 f"{link.partition}: the records from offset {link.base} on are in the memory of another process, "
-                "or of one that has ended: go on there, trim the log beyond them, or delete the topic"
+                "or of one that has ended: go on there, trim the log beyond them if links follow, or delete the topic"
             )
         self._medium = medium
         self._link = link
