@@ -13,20 +13,39 @@ from catena.virtual_log.log import VirtualLog
 IN_FLIGHT = 3
 
 
+class Acks:
+    """How many there were, of all writers together."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._another = asyncio.Event()
+
+    def add(self) -> None:
+        self._count += 1
+        self._another.set()
+
+    async def more(self, count: int) -> None:
+        """Wait for so many more."""
+        goal = self._count + count
+        while self._count < goal:
+            self._another.clear()
+            await self._another.wait()
+
+
 class Writer:
     """Appends values that no other writer has. An idempotent one has several batches in flight, on changing nodes."""
 
-    def __init__(self, name: str, logs: Sequence[VirtualLog], producer_id: int | None = None) -> None:
+    def __init__(self, name: str, logs: Sequence[VirtualLog], acks: Acks, producer_id: int | None = None) -> None:
         self.acked: dict[Offset, str] = {}
         self.maybe: set[str] = set()
         self.name = name
         self._logs = logs
+        self._acks = acks
         self._producer_id = producer_id
         self._sequence = 0
-        self._got_on = asyncio.Event()
 
-    async def write(self, count: int) -> None:
-        while self._sequence < count:
+    async def write(self, until: asyncio.Event) -> None:
+        while not until.is_set():
             log = self._logs[self._sequence // IN_FLIGHT % len(self._logs)]
             if self._producer_id is None:
                 await self._append_plain(log)
@@ -60,13 +79,7 @@ class Writer:
     def _ack(self, offset: Offset, value: str) -> None:
         assert offset not in self.acked, f"{offset} was given to {self.acked[offset]!r} and to {value!r}"
         self.acked[offset] = value
-        self._got_on.set()
-
-    async def reach(self, count: int) -> None:
-        """Wait until so many were acked."""
-        while len(self.acked) < count:
-            self._got_on.clear()
-            await self._got_on.wait()
+        self._acks.add()
 
 
 async def _result(append: Awaitable[Offset]) -> Offset | CatenaError:
