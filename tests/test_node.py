@@ -65,7 +65,6 @@ class TestLogs:
         await node.node.topics.create("fast", kind="memory")
         assert await (await node.log(0, "fast")).append(make_entry("a")) == 0
         assert await read_all(await other.log(0, "fast")) == ["a"]
-        assert cluster.stores.objects is not None
         assert not [info async for info in cluster.stores.objects.list(keys.WAL_BLOBS)]
 
     async def test_a_kind_that_this_node_lacks_is_named(self, cluster: Cluster) -> None:

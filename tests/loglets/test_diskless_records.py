@@ -91,3 +91,14 @@ def test_what_a_newer_version_added_is_passed_over() -> None:
 def test_a_state_that_is_not_known_is_not_taken_for_another() -> None:
     with pytest.raises(Corrupt):
         decode_control("key", b'{"epoch": 1, "state": "AJAR", "next": 5}')
+
+
+def test_an_entry_of_older_data_has_its_end_offset_in_the_key() -> None:
+    older = (
+        b'{"type":"WAL","msg_count":3,"data_key":"s3://bucket/llog/orders/partitions/0/data/wal/1f","created_at_ms":1760000000000,'
+        b'"encoding":"bytes-batch-v1"}'
+    )
+    entry = decode_index_entry("llog/t/partitions/0/index/00000000000000000007", older)
+    assert (entry.start_offset, entry.end_offset, entry.encoding) == (5, 7, "bytes-batch-v1")
+    with pytest.raises(Corrupt, match="llog/cluster"):
+        decode_index_entry("llog/cluster", older)

@@ -40,10 +40,10 @@ def count(number: int, thing: str) -> str:
 
 
 def give_up_closed_output() -> None:
-    """If nobody reads our output any more, keep Python from complaining about it at its exit."""
+    """If our output can't be written any more, keep Python from complaining at its exit about what was reported."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

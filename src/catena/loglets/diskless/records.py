@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -64,6 +64,7 @@ _encoder = msgspec.json.Encoder()
 _control = msgspec.json.Decoder(Control)
 _index_entry = msgspec.json.Decoder(IndexEntry)
 _producer = msgspec.json.Decoder(ProducerRecord)
+_fields = msgspec.json.Decoder(dict[str, Any])
 
 encode = _encoder.encode
 
@@ -73,7 +74,14 @@ def decode_control(key: str, value: bytes) -> Control:
 
 
 def decode_index_entry(key: str, value: bytes) -> IndexEntry:
-    return _decode(_index_entry, key, value)
+    try:
+        return _index_entry.decode(value)
+    except msgspec.MsgspecError as error:
+        try:
+            # Entries of older data have their end offset in the key only.
+            return msgspec.convert({"end_offset": int(key.rpartition("/")[2])} | _fields.decode(value), IndexEntry)
+        except (msgspec.MsgspecError, ValueError):
+            raise Corrupt(f"meta record {key} can't be read: {error}") from error
 
 
 def decode_producer(key: str, value: bytes) -> ProducerRecord:
