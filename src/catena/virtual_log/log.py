@@ -32,6 +32,7 @@ from catena.meta.base import MetaStore
 from catena.runtime import Clock
 from catena.types import Epoch, Offset, TopicPartition
 from catena.virtual_log import chain as chains
+from catena.virtual_log.append_order import OVER, Place
 from catena.virtual_log.chain import Chain, Link
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.handoff import load_handoff
@@ -40,8 +41,6 @@ from catena.virtual_log.reconfigure import finish, reconfigure
 MAX_HOPS = 100
 """How often one call follows the chain; more means that others change it faster than it can be read."""
 HOP_PAUSE_S = 0.005
-OVER = 1 << 63
-"""In place of an epoch, greater than any: the append is over."""
 
 
 class Kinds(Protocol):
@@ -56,57 +55,6 @@ class Kinds(Protocol):
 class FoundTime(NamedTuple):
     offset: Offset
     timestamp_ms: int
-
-
-class _Place:
-    """An append's place in the order of the calls: the epoch of the link that it was last handed to.
-
-    An append is handed to a link only after the one before it was handed to the same or a later one, or is over.
-    Otherwise one that waits for the chain, or that a seal has sent back, could be overtaken; and a log that does not
-    know a producer takes whichever of its batches comes first, and then refuses the others for ever.
-    """
-
-    __slots__ = ("_before", "_behind", "_epoch", "trouble")
-
-    def __init__(self, epoch: Epoch = 0) -> None:
-        self._epoch = epoch
-        self._before: _Place | None = None
-        """Set when this append is over and the one before it was not: who comes next waits for that one."""
-        self._behind: asyncio.Future[None] | None = None
-        self.trouble: RetryLater | None = None
-        """Why the append is over, if it was not done."""
-
-    @property
-    def is_over(self) -> bool:
-        return self._epoch == OVER
-
-    def has_reached(self, epoch: Epoch) -> bool:
-        return self._epoch >= epoch and self._before is None
-
-    async def reach(self, epoch: Epoch) -> None:
-        """Wait until it, or the one that it left behind, is in a link of this epoch. For the next append only."""
-        place: _Place | None = self
-        while place is not None:
-            while place._epoch < epoch:
-                place._behind = asyncio.get_running_loop().create_future()
-                await place._behind
-                if place.trouble is not None:
-                    raise place.trouble
-            place = place._before
-
-    def hand_to(self, epoch: Epoch) -> None:
-        """Who waits behind runs once the caller waits, too: then its append has taken its place in the link."""
-        self._epoch = epoch
-        if self._behind is not None and not self._behind.done():
-            self._behind.set_result(None)
-
-    def leave(self, before: _Place | None, trouble: RetryLater | None) -> None:
-        """The append is over, answered or given up."""
-        self.trouble = trouble
-        while before is not None and before.is_over:
-            before = before._before
-        self._before = before
-        self.hand_to(OVER)
 
 
 class VirtualLog:
@@ -130,14 +78,14 @@ class VirtualLog:
         self._loglets: dict[Epoch, Loglet] = {}
         self._sealed_epoch: Epoch = 0
         """No link up to this epoch takes appends."""
-        self._newest = _Place(OVER)
+        self._newest = Place(OVER)
         self._following: asyncio.Future[None] | None = None
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
 
     async def append(self, entry: Entry) -> Offset:
         """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
-        before, place = self._newest, _Place()
+        before, place = self._newest, Place()
         self._newest = place
         may_fail_with = None if before.is_over else before
         trouble: RetryLater | None = None
