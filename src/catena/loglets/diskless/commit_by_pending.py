@@ -80,9 +80,10 @@ class CommitByPending:
             work.unknown = True
             raise
         except Conflict as conflict:
+            # Looked at even if every answer came in: something on the way may have sent the write twice.
             stands = await self._stands(work, conflict.current)
             partition.see(conflict.current)
-            if stands is None:
+            if stands is None and work.unknown:
                 work.fail(OutcomeUnknown(f"{partition.tp}: the index at {plan.entries[-1].end_offset} has moved on"))
                 return
             if not stands:
@@ -132,15 +133,13 @@ class CommitByPending:
             raise Contended("others committed first")
 
     async def _stands(self, work: Work, found: Record | None) -> bool | None:
-        """Whether a plan of unknown outcome, now refused, was applied; if not it can't be any more. None: unclear."""
+        """Whether a plan that is refused now was applied before; if not it can't be any more. None: unclear."""
         plan, tp = work.plan, work.partition.tp
         assert plan is not None
         if found is not None:
             pending = decode_control(found.key, found.value).pending
             if pending is not None and pending.append_id == plan.append_id:
-                return True  # also if it was not unknown: something on the way may have sent it twice
-        if not work.unknown:
-            return False
+                return True
         last = plan.entries[-1]
         record = await self._meta.get(keys.index(tp, last.end_offset))
         if record is not None:
