@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from catena.config import Settings
-from catena.errors import Conflict
+from catena.errors import Conflict, StoreUnavailable
 from catena.meta.object_storage import ObjectMeta
 from catena.node import Node
 from catena.objects.memory import MemoryObjects
 from catena.runtime import SystemClock, SystemEntropy
 from catena.testing.contracts.loglet import make_entry
+from catena.testing.faults import Fail, Faults, FaultyMeta
 from catena.types import ANY, Buffers, ETag, Expect
 from tests.virtual_log.cluster import read_all
 
@@ -35,17 +38,23 @@ class SendsTwice:
         return etag
 
 
-async def test_a_commit_that_was_sent_twice_while_others_committed_is_made_once() -> None:
+@pytest.mark.parametrize("look_fails", [False, True])
+async def test_a_commit_that_was_sent_twice_while_others_committed_is_made_once(look_fails: bool) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
     objects = MemoryObjects(clock)
     proxy = SendsTwice(objects)
-    node = await Node.start(Settings(), ObjectMeta(proxy, clock, entropy), objects, clock, entropy)
+    faults = Faults()
+    meta = FaultyMeta(ObjectMeta(proxy, clock, entropy), faults)
+    node = await Node.start(Settings(), meta, objects, clock, entropy)
     other = await Node.start(Settings(), ObjectMeta(objects, clock, entropy), objects, clock, entropy)
     await node.topics.create("t")
     log, others_log = await node.log("t", 0), await other.log("t", 0)
     await log.append(make_entry("first"))
     proxy.meanwhile = lambda: others_log.append(make_entry("other"))
+    if look_fails:
+        faults.at("get index", Fail(StoreUnavailable("down")))
     assert await log.append(make_entry("once")) == 1
+    assert not faults.armed
     assert await read_all(others_log) == ["first", "once", "other"]
     await node.close()
     await other.close()

@@ -81,9 +81,13 @@ class CommitByPending:
             raise
         except Conflict as conflict:
             # Looked at even if every answer came in: something on the way may have sent the write twice.
-            stands = await self._stands(work, conflict.current)
+            try:
+                stands = await self._stands(work, conflict.current)
+            except StoreUnavailable:
+                work.unknown = True  # nobody looked yet: the same plan again, not another one
+                raise
             partition.see(conflict.current)
-            if stands is None and work.unknown:
+            if stands is None:
                 work.fail(OutcomeUnknown(f"{partition.tp}: the index at {plan.entries[-1].end_offset} has moved on"))
                 return
             if not stands:
@@ -144,6 +148,8 @@ class CommitByPending:
         record = await self._meta.get(keys.index(tp, last.end_offset))
         if record is not None:
             return decode_index_entry(record.key, record.value).append_id == plan.append_id
+        if not work.unknown:
+            return False  # a second sending so long ago that its entry is gone is not worth failing for
         # Asked after the index: an entry at or above the boundary is never deleted, so its absence means something.
         return None if await work.link.boundary() > last.end_offset else False
 
