@@ -1,0 +1,81 @@
+"""One request out of a frame, one frame out of a response.
+
+    frame:     size (4)  header  body                      the size does not count itself
+    request:   api (2)  version (2)  correlation id (4)  client id  [tags]  body
+    response:  correlation id (4)  [tags]  body
+
+The header has tags where the version is flexible; the client id never is compact. The header of an ApiVersions
+response never has tags: a client that guessed the version wrong must be able to read it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from catena.types import Buffer
+from catena.wire.apis import API_VERSIONS, APIS, Api
+from catena.wire.reader import WireError, read_message, skip_tags
+from catena.wire.schema import Message
+from catena.wire.writer import writer
+
+HEADER = struct.Struct(">hhi")
+INT16 = struct.Struct(">h")
+SIZE_AND_ID = struct.Struct(">ii")
+
+
+class Request(NamedTuple):
+    api: Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: Message
+
+
+class UnknownApi(WireError):
+    """Nobody knows how a response to this should look: all that can be done is to hang up."""
+
+
+class UnknownVersion(WireError):
+    def __init__(self, api: Api, version: int, correlation_id: int) -> None:
+        super().__init__(f"{api.name} has the versions {api.first} to {api.last} here, not {version}")
+        self.api, self.version, self.correlation_id = api, version, correlation_id
+
+
+def parse_request(frame: memoryview) -> Request:
+    """Raises WireError, whatever the bytes are."""
+    try:
+        key, version, correlation_id = HEADER.unpack_from(frame)
+        (length,) = INT16.unpack_from(frame, HEADER.size)
+    except struct.error:
+        raise WireError(f"a request of {len(frame)} bytes has no header") from None
+    api = APIS.get(key)
+    if api is None:
+        raise UnknownApi(f"there is no request with key {key} here")
+    if not api.first <= version <= api.last:
+        raise UnknownVersion(api, version, correlation_id)
+    at = HEADER.size + INT16.size
+    if length > len(frame) - at:
+        raise WireError(f"the client id has {length} bytes, and {len(frame) - at} are left")
+    client_id = None
+    if length >= 0:
+        client_id = str(frame[at : at + length], "utf-8", "replace")
+        at += length
+    flexible = api.is_flexible(version)
+    if flexible:
+        at = skip_tags(frame, at)
+    # What comes after the body is left aside, as Kafka does.
+    body, _ = read_message(api.request, version, flexible, frame, at)
+    return Request(api, version, correlation_id, client_id, body)
+
+
+def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[Buffer]:
+    """The buffers of a frame; those of record batches are passed on as they are."""
+    flexible = api.is_flexible(version)
+    out = bytearray(SIZE_AND_ID.size)
+    if flexible and api is not API_VERSIONS:
+        out.append(0)
+    parts: list[Buffer] = []
+    parts.append(writer(api.response, version, flexible)(out, response, parts))
+    SIZE_AND_ID.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation_id)
+    return parts
