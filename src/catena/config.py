@@ -14,11 +14,37 @@ from typing import Any
 
 import msgspec
 
+from catena.broker.settings import KafkaSettings
+from catena.cluster.membership import MembershipSettings
+from catena.cluster.view import BROKER
 from catena.errors import ConfigError
 from catena.loglets.diskless.loglet import DisklessSettings
 
 ENV_PREFIX = "CATENA_"
 NOT_SETTINGS = ("CATENA_CONFIG", "CATENA_REQUIRE")
+
+
+ROLES = (BROKER,)
+
+
+class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who a node is among others."""
+
+    id: int | None = None
+    """None: the lowest that no node has."""
+    rack: str | None = None
+    roles: tuple[str, ...] = ROLES
+
+    def __post_init__(self) -> None:
+        for role in self.roles:
+            if role not in ROLES:
+                raise ConfigError(f"setting roles: there is no role {role!r}, only {', '.join(ROLES)}")
+
+
+class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: int = 0
+    """0: any free one."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,6 +55,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objects: str = ""
     """`folder:PATH`, `s3://BUCKET/PREFIX?endpoint=URL&region=R` or `memory:`; empty: a folder in `data`."""
     diskless: DisklessSettings = DisklessSettings()
+    node: NodeSettings = NodeSettings()
+    cluster: MembershipSettings = MembershipSettings()
+    kafka: KafkaSettings = KafkaSettings()
+    http: HttpSettings = HttpSettings()
 
     @property
     def meta_url(self) -> str:

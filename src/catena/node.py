@@ -69,7 +69,7 @@ class Node:
         self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
         self._kinds = LogletKinds(self._diskless, memory, clock)
         self._logs: dict[tuple[str, int], VirtualLog] = {}
-        self.topics = Topics(meta, clock, entropy, self._log)
+        self.topics = Topics(meta, clock, entropy, self.open_log)
 
     @classmethod
     async def start(
@@ -92,7 +92,7 @@ class Node:
         record = await self.topics.get(topic)
         if not 0 <= partition < record.partitions:
             raise UnknownPartition(topic, partition, record.partitions)
-        return self._log(record, partition)
+        return self.open_log(record, partition)
 
     async def append_shared(self, batches: Sequence[tuple[VirtualLog, Entry]]) -> list[Offset | CatenaError]:
         """Append to many partitions at once. Diskless ones share a blob; each has a result of its own, in order."""
@@ -111,7 +111,8 @@ class Node:
         """Answer what was taken, then stop. The stores are closed by whoever opened them."""
         await self._diskless.close()
 
-    def _log(self, topic: TopicRecord, partition: int) -> VirtualLog:
+    def open_log(self, topic: TopicRecord, partition: int) -> VirtualLog:
+        """The log of this partition of this very topic."""
         log = self._logs.get((topic.name, partition))
         if log is None or log.tp.topic_id != topic.topic_id:
             if log is not None:

@@ -8,6 +8,7 @@ import pytest
 
 from catena.errors import Corrupt, ObjectMissing, StaleView, StoreUnavailable
 from catena.loglets.base import Loglet
+from catena.loglets.diskless import reader
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.reader import INDEX_PAGE, MAX_RUNS_PER_READ
 from catena.objects.counted import CountedObjects
@@ -137,8 +138,9 @@ class TestTail:
 
 class TestWaiting:
     async def test_all_who_wait_on_a_node_share_one_watch_and_leave_none_behind(
-        self, stores: Stores, links: Links
+        self, stores: Stores, links: Links, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(reader, "WATCH_LINGER_S", 0)
         node, other = await stores.node(), await stores.node()
         waiting = [asyncio.ensure_future(node.open(links.spec()).wait_for_tail(0)) for _ in range(10)]
         for _ in range(10):
@@ -151,8 +153,10 @@ class TestWaiting:
         for _ in range(10):
             await asyncio.sleep(0)
         gone.cancel()
-        for _ in range(10):
-            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0.001)
+            if len(node.diskless._tasks) == 0:
+                break
         assert len(node.diskless._tasks) == 0
 
     async def test_who_waits_while_the_store_goes_down_looks_again(self, stores: Stores, links: Links) -> None:

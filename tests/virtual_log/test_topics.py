@@ -39,9 +39,10 @@ MOMENTS = [(step, nth, applied) for step, nth in DELETE_STEPS for applied in (Fa
 class TestNames:
     async def test_what_was_created_is_found(self, cluster: Cluster) -> None:
         node, other = await cluster.node(), await cluster.node()
-        created = await node.node.topics.create("orders", partitions=3, kind="memory", configs={"a": "b"})
+        configs = {"retention.ms": "1000"}
+        created = await node.node.topics.create("orders", partitions=3, kind="memory", configs=configs)
         assert await other.node.topics.get("orders") == created
-        assert (created.name, created.partitions, created.kind, created.configs) == ("orders", 3, "memory", {"a": "b"})
+        assert (created.name, created.partitions, created.kind, created.configs) == ("orders", 3, "memory", configs)
         assert [topic.name for topic in await other.node.topics.list()] == ["orders", TOPIC]
 
     async def test_a_name_is_given_out_once(self, cluster: Cluster) -> None:

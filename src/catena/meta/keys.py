@@ -3,7 +3,8 @@
 | key | value | changed by | condition |
 |---|---|---|---|
 | `llog/cluster` | cluster id, format version | the first node that starts | absent, then never |
-| `llog/topics/{name}` | TopicRecord: id, partitions, state; stays when the topic is deleted | anyone: create, delete | compare-and-set |
+| `llog/nodes/{node_id}` | NodeRecord: incarnation, rack, roles, addresses; ephemeral, gone with the node's session | the node itself | absent; its own record's version when it has a new session, or removes one too many |
+| `llog/topics/{name}` | TopicRecord: id, partitions, state, configs; stays when the topic is deleted | anyone: create, delete, add partitions, alter configs | compare-and-set |
 | `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | any: it says the same |
 | `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
 | `llog/{topic_id}/partitions/{p}/meta/control` | Control: epoch, state, next, pending | anyone: append, seal, open a link | compare-and-set |
@@ -22,6 +23,7 @@ from catena.types import Epoch, Offset, TopicId, TopicPartition
 
 ROOT = "llog"
 CLUSTER = f"{ROOT}/cluster"
+NODES = f"{ROOT}/nodes/"
 TOPICS = f"{ROOT}/topics/"
 DELETED = f"{ROOT}/deleted/"
 DOCTOR = f"{ROOT}/doctor/"
@@ -39,6 +41,10 @@ def after(prefix: str) -> str:
 
 def wal_blob(blob_id: str) -> str:
     return WAL_BLOBS + blob_id
+
+
+def node(node_id: int) -> str:
+    return f"{NODES}{node_id}"
 
 
 def topic(name: str) -> str:

@@ -185,6 +185,29 @@ class VirtualLog:
         except TimeoutError:
             return await self.tail() > beyond
 
+    async def wait_for_news(self, beyond: Offset) -> None:
+        """Return once the tail may be greater than `beyond`, or appends go elsewhere. A hint, for those who look then."""
+        chain = await self.chain()
+        if chain.last.is_open:
+            await self.loglet(chain.last).wait_for_tail(beyond)
+        if self._seen_tail <= beyond:
+            await self._wait_while_sealed()
+
+    @property
+    def seen_start(self) -> Offset:
+        """The log starts here, or later by now; -1 if nobody looked yet."""
+        return self._chain.start if self._chain is not None else -1
+
+    def epoch_at(self, offset: Offset) -> Epoch:
+        """Of the link that holds this offset, in the chain as it was last seen; 0 if there is none."""
+        link = self._chain.link_at(offset) if self._chain is not None else None
+        return link.epoch if link is not None else 0
+
+    @property
+    def seen_tail(self) -> Offset:
+        """The log reaches at least to here."""
+        return self._seen_tail
+
     async def find_time(self, timestamp_ms: int) -> FoundTime | None:
         """The first record at or after this time."""
         for _ in range(MAX_HOPS):

@@ -9,13 +9,17 @@ Deleting takes these steps, and anyone who finds the topic half deleted finishes
 
 The record stays: a name is given out again by compare-and-set over it. Were it removed, a create of unknown outcome
 that lands late would find the name absent once more, and bring the deleted topic back.
+
+A change of a topic that exists (more partitions, other configs) says what is to be, not what is to be added. So one of
+unknown outcome is sent again as it was: it expects the version it was made from, and is applied once at the most. If it
+is refused, the change is made again from what was found, which does nothing where it has been made already.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import msgspec
@@ -34,12 +38,14 @@ from catena.meta import keys
 from catena.meta.base import MetaStore, Record
 from catena.runtime import Clock, Entropy
 from catena.types import ABSENT, ANY, Expect, TopicId, TopicPartition, Version
+from catena.virtual_log import topic_configs
 from catena.virtual_log.log import VirtualLog
 
 MAX_PARTITIONS = 100_000
 MAX_NAME = 249
 DELETE_AT_ONCE = 32
 MAX_ATTEMPTS = 50
+BACKOFF_S = 0.01
 _name = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -74,13 +80,14 @@ class Topics:
         self._open_log = open_log
 
     async def create(
-        self, name: str, partitions: int = 1, kind: str = "diskless", configs: dict[str, str] | None = None
+        self, name: str, partitions: int = 1, kind: str = "diskless", configs: Mapping[str, str] | None = None
     ) -> TopicRecord:
-        _check_name(name)
+        check_name(name)
+        configs = topic_configs.validate(configs or {})
         if not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidTopic(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
         topic_id = TopicId(self._entropy.hex_id())
-        record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs or {})
+        record = TopicRecord(name, topic_id, partitions, kind, self._clock.now_ms(), configs=configs)
         expect: Version | Expect = ABSENT
         unknown = False
         for _ in range(MAX_ATTEMPTS):
@@ -96,7 +103,7 @@ class Topics:
                 if conflict.current is None:
                     expect = ABSENT
                     continue
-                found = _decode(conflict.current)
+                found = decode_topic(conflict.current)
                 if found.topic_id == topic_id:
                     return found
                 if found.state == "ACTIVE":
@@ -111,9 +118,9 @@ class Topics:
 
     async def get(self, name: str) -> TopicRecord:
         """The topic as it is now."""
-        _check_name(name)
+        check_name(name)
         record = await self._meta.get(keys.topic(name))
-        if record is None or (topic := _decode(record)).state != "ACTIVE":
+        if record is None or (topic := decode_topic(record)).state != "ACTIVE":
             raise UnknownTopic(name)
         return topic
 
@@ -121,17 +128,46 @@ class Topics:
         topics: list[TopicRecord] = []
         start, end = keys.TOPICS, keys.after(keys.TOPICS)
         while page := await self._meta.scan(start, end):
-            topics += [topic for record in page if (topic := _decode(record)).state == "ACTIVE"]
+            topics += [topic for record in page if (topic := decode_topic(record)).state == "ACTIVE"]
             start = page[-1].key + "\0"
         return topics
 
+    async def add_partitions(self, name: str, total: int, topic_id: TopicId | None = None) -> TopicRecord:
+        """Have `total` partitions from now on, which must be more than there are."""
+        if not 1 <= total <= MAX_PARTITIONS:
+            raise InvalidTopic(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {total}")
+
+        def grown(topic: TopicRecord, again: bool) -> TopicRecord:
+            if topic.partitions < total:
+                return msgspec.structs.replace(topic, partitions=total)
+            if again:
+                return topic
+            if topic.partitions == total:
+                raise InvalidTopic(f"topic {name!r} already has {total} partitions")
+            raise InvalidTopic(
+                f"topic {name!r} currently has {topic.partitions} partitions, which is more than the requested {total}"
+            )
+
+        return await self._change(name, topic_id, grown)
+
+    async def alter_configs(
+        self, name: str, change: Mapping[str, str | None], topic_id: TopicId | None = None
+    ) -> TopicRecord:
+        """Set each config of `change`, or, where it is None, take it back to its default. All or none."""
+        topic_configs.altered({}, change)
+
+        def altered(topic: TopicRecord, _again: bool) -> TopicRecord:
+            return msgspec.structs.replace(topic, configs=topic_configs.altered(topic.configs, change))
+
+        return await self._change(name, topic_id, altered)
+
     async def delete(self, name: str) -> None:
         """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect."""
-        _check_name(name)
+        check_name(name)
         topic_id: TopicId | None = None
         for _ in range(MAX_ATTEMPTS):
             record = await self._meta.get(keys.topic(name))
-            topic = _decode(record) if record is not None else None
+            topic = decode_topic(record) if record is not None else None
             if record is None or topic is None or topic.state == "DELETED" or topic_id not in (None, topic.topic_id):
                 if topic_id is None:
                     raise UnknownTopic(name)
@@ -145,6 +181,39 @@ class Topics:
                     continue
             await self._finish_delete(topic)
             return
+        raise Contended(f"topic {name!r} is changed by others all the time")
+
+    async def _change(
+        self, name: str, topic_id: TopicId | None, change: Callable[[TopicRecord, bool], TopicRecord]
+    ) -> TopicRecord:
+        """Publish `change(topic, again)`; `again`: it was tried before, and what is found may be its own doing."""
+        check_name(name)
+        record = await self._meta.get(keys.topic(name))
+        unknown = False
+        for attempt in range(MAX_ATTEMPTS):
+            if record is None or (topic := decode_topic(record)).state != "ACTIVE":
+                raise UnknownTopic(name)
+            topic_id = topic_id or topic.topic_id
+            if topic.topic_id != topic_id:
+                raise UnknownTopic(name)  # another one has the name
+            changed = change(topic, attempt > 0)
+            if changed == topic:
+                return topic
+            try:
+                await self._meta.put(keys.topic(name), msgspec.json.encode(changed), record.version)
+            except OutcomeUnknown:
+                unknown = True
+            except StoreUnavailable as error:
+                if unknown:
+                    raise OutcomeUnknown(f"it is not known whether topic {name!r} was changed: {error}") from error
+                raise
+            except Conflict as conflict:
+                record = conflict.current
+            else:
+                return changed
+            await self._clock.sleep(BACKOFF_S * self._entropy.jitter() * min(attempt, 10))
+        if unknown:
+            raise OutcomeUnknown(f"it is not known whether topic {name!r} was changed")
         raise Contended(f"topic {name!r} is changed by others all the time")
 
     async def _finish_delete(self, topic: TopicRecord) -> None:
@@ -166,7 +235,7 @@ class Topics:
             record = await self._meta.get(keys.topic(topic.name))
             if record is None:
                 return
-            found = _decode(record)
+            found = decode_topic(record)
             if found.topic_id != topic.topic_id or found.state == "DELETED":
                 return
             try:
@@ -177,12 +246,12 @@ class Topics:
         raise Contended(f"the name of the deleted topic {topic.name!r} could not be freed")
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
     if not _name.fullmatch(name) or len(name) > MAX_NAME or name in (".", ".."):
         raise InvalidTopic(f"{name!r} is no topic name: 1 to {MAX_NAME} letters, digits, dots, underscores and dashes")
 
 
-def _decode(record: Record) -> TopicRecord:
+def decode_topic(record: Record) -> TopicRecord:
     try:
         return _decoder.decode(record.value)
     except msgspec.MsgspecError as error:

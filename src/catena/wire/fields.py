@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -20,16 +21,34 @@ class Field(NamedTuple):
     is_array: bool
     is_nullable: bool
     tag: int | None
-    default: Any
+
+
+class Default(NamedTuple):
+    """What a field is when nobody sets it: what the factory makes, or else the value."""
+
+    value: Any
+    factory: Callable[[], Any] | None
+
+    def make(self) -> Any:
+        return self.factory() if self.factory else self.value
 
 
 @cache
 def fields_of(message: type[Message], version: int) -> list[Field]:
     """The fields of this version, in the order of the wire."""
     hints = get_type_hints(message, include_extras=True)
-    infos = {info.name: info for info in msgspec.structs.fields(message)}
-    found = (_field(name, hint, infos[name], version) for name, hint in hints.items())
+    found = (_field(name, hint, version) for name, hint in hints.items())
     return [field for field in found if field is not None]
+
+
+@cache
+def defaults_of(message: type[Message]) -> dict[str, Default]:
+    """Of every field that some version has, in the order in which the class takes them."""
+    defaults = {}
+    for field in msgspec.structs.fields(message):
+        factory = field.default_factory if field.default_factory is not msgspec.NODEFAULT else None
+        defaults[field.name] = Default(field.default, factory)
+    return defaults
 
 
 def least_size(message: type[Message], version: int, flexible: bool) -> int:
@@ -46,11 +65,10 @@ def least_size_of_field(field: Field, version: int, flexible: bool) -> int:
         return 1 if flexible else 2 if field.kind == "string" and not field.is_array else 4
     if field.nested is not None:
         return 1 if field.is_nullable else least_size(field.nested, version, flexible)
-    return 16 if field.kind == "uuid" else struct.calcsize(field.kind)
+    return 16 if field.kind == "uuid" else struct.calcsize(">" + field.kind)
 
 
-def _field(name: str, hint: Any, info: msgspec.structs.FieldInfo, version: int) -> Field | None:
-    default = info.default if info.default is not msgspec.NODEFAULT else info.default_factory()
+def _field(name: str, hint: Any, version: int) -> Field | None:
     nullable = False
     tag: int | None = None
     markers, hint = _unwrap(hint)
@@ -73,7 +91,7 @@ def _field(name: str, hint: Any, info: msgspec.structs.FieldInfo, version: int) 
         markers = [*markers, *more]
     kinds = [marker.name for marker in markers if isinstance(marker, Kind)]
     nested = hint if not kinds else None
-    return Field(name, kinds[-1] if kinds else "message", nested, is_array, nullable, tag, default)
+    return Field(name, kinds[-1] if kinds else "message", nested, is_array, nullable, tag)
 
 
 def _unwrap(hint: Any) -> tuple[list[Any], Any]:
@@ -91,14 +109,3 @@ def _unwrap(hint: Any) -> tuple[list[Any], Any]:
 
 def is_number(field: Field) -> bool:
     return len(field.kind) == 1 and not field.is_array
-
-
-def runs_of_numbers(fields: list[Field]) -> list[list[Field]]:
-    """Neighbouring numbers are packed together."""
-    runs: list[list[Field]] = []
-    for field in fields:
-        if runs and is_number(field) and is_number(runs[-1][-1]):
-            runs[-1].append(field)
-        else:
-            runs.append([field])
-    return runs

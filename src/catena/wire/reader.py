@@ -4,24 +4,32 @@ Nothing in a request is believed: a length is held against the bytes that are le
 an array's length against what its elements need at the least, so a request can't cost more memory than it has bytes
 (times the size of a small object). Whatever is wrong with the bytes ends in a WireError, and in nothing else.
 
-A message becomes straight-line code: neighbouring numbers are unpacked by one call of `struct`, nested messages by one
-call each, and record batches are slices of the request.
+A message becomes straight-line code, with the messages inside of it written out in place. Numbers, ids and the length
+of what comes next are unpacked together by one call of `struct`; record batches are slices of the request. In the code
+
+    data, at, end       the bytes, the place in them, their number
+    n, stop             the length that was read last, and where that value ends
+    v3_name             the field `name` of the third message
+
+What ends too early is found by `struct` and by indexing; `read_message` turns their errors into a WireError.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeAlias
 
-import msgspec
-
-from catena.wire.code import Code
-from catena.wire.fields import Field, fields_of, is_number, least_size_of_field, runs_of_numbers
-from catena.wire.schema import Message
+from catena.wire.fields import Default, Field, defaults_of, fields_of, is_number, least_size_of_field
+from catena.wire.schema import MAX_STRING_BYTES, Message
+from catena.wire.source import Source
 
 Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
+
+FEW = 17
+"""Arrays of fewer numbers are unpacked by formats that are ready made."""
 
 
 class WireError(Exception):
@@ -42,10 +50,25 @@ def read_message(message: type[Message], version: int, flexible: bool, data: mem
 
 @cache
 def reader(message: type[Message], version: int, flexible: bool) -> Reader:
-    fields = fields_of(message, version)
-    code = _ReaderCode(version, flexible)
-    code.message(message, [field for field in fields if field.tag is None], [f for f in fields if f.tag is not None])
-    read: Reader = code.build("read", f"read {message.__name__} v{version}")
+    source = _ReaderSource(version, flexible)
+    with source.block("def read(data, at):"):
+        source.line("end = len(data)")
+        value = source.message(message)
+        source.line(f"return {value}, at")
+    read: Reader = source.build("read", f"read {message.__name__} v{version}")
+    return read
+
+
+@cache
+def tags_reader(message: type[Message], version: int) -> Callable[[memoryview, int], tuple[Any, ...]]:
+    """Reads the values of all tagged fields of this message, and where they end."""
+    source = _ReaderSource(version, True)
+    with source.block("def read_tags(data, at):"):
+        source.line("end = len(data)")
+        source.tagged_fields(message)
+    read: Callable[[memoryview, int], tuple[Any, ...]] = source.build(
+        "read_tags", f"read tags of {message.__name__} v{version}"
+    )
     return read
 
 
@@ -63,155 +86,201 @@ def read_uvarint(data: memoryview, at: int) -> tuple[int, int]:
     raise WireError("a length or tag has more than 32 bits")
 
 
-class _ReaderCode(Code):
-    def message(self, message: type[Message], fields: list[Field], tagged: list[Field]) -> None:
-        self.names |= {
-            "WireError": WireError,
-            "read_uvarint": read_uvarint,
-            "skip_tags": skip_tags,
-            "Message": message,
-        }
-        self.line(0, "def read(data, at):")
-        self.line(1, "end = len(data)")
-        for run in runs_of_numbers(fields):
-            if len(run) > 1 or is_number(run[0]):
-                self._numbers(run)
-            else:
-                self._value(1, run[0])
-        if self.flexible:
-            self._tags(tagged)
-        arguments = [f"{field.name}=v_{field.name}" for field in (*fields, *(tagged if self.flexible else []))]
-        self.line(1, f"return Message({', '.join(arguments)}), at")
-
-    def _numbers(self, run: list[Field]) -> None:
-        form = struct.Struct(">" + "".join(field.kind for field in run))
-        names = "".join(f"v_{field.name}, " for field in run)
-        self.line(1, f"{names}= {self.name('unpack', form.unpack_from)}(data, at)")
-        self.line(1, f"at += {form.size}")
-
-    def _value(self, depth: int, field: Field) -> None:
-        target = f"v_{field.name}"
-        if field.is_array:
-            self._array(depth, field, target)
-        elif field.kind == "message":
-            self._nested(depth, field, target)
-        elif field.kind == "uuid":
-            self.line(depth, "if end - at < 16: raise WireError('it ends within an id')")
-            self.line(depth, f"{target} = data[at:at + 16].hex()")
-            self.line(depth, "at += 16")
-        elif is_number(field):
-            self.line(
-                depth, f"({target},) = {self.name('unpack', struct.Struct('>' + field.kind).unpack_from)}(data, at)"
-            )
-            self.line(depth, f"at += {struct.calcsize('>' + field.kind)}")
-        else:
-            self._blob(depth, field, target)
-
-    def _length(self, depth: int, field: Field, short: bool) -> None:
-        """n, or -1 for null."""
-        if self.flexible:
-            self.line(depth, "n = data[at]")
-            self.line(depth, "at += 1")
-            self.line(depth, "if n >= 128: n, at = read_uvarint(data, at - 1)")
-            self.line(depth, "n -= 1")
-        else:
-            form = struct.Struct(">h" if short else ">i")
-            self.line(depth, f"(n,) = {self.name('unpack', form.unpack_from)}(data, at)")
-            self.line(depth, f"at += {form.size}")
-        if not field.is_nullable:
-            self.line(depth, f"if n < 0: raise WireError('{field.name} is null')")
-
-    def _blob(self, depth: int, field: Field, target: str) -> None:
-        self._length(depth, field, field.kind == "string")
-        self.line(
-            depth, f"if n > end - at: raise WireError(f'{field.name} has {{n}} bytes, and {{end - at}} are left')"
-        )
-        make = {
-            "string": "str(data[at:at + n], 'utf-8')",
-            "bytes": "bytes(data[at:at + n])",
-            "records": "[data[at:at + n]]",
-        }[field.kind]
-        if field.is_nullable:
-            self.line(depth, f"if n < 0: {target} = None")
-            self.line(depth, "else:")
-            depth += 1
-        self.line(depth, f"{target} = {make}")
-        self.line(depth, "at += n")
-
-    def _array(self, depth: int, field: Field, target: str) -> None:
-        item = field._replace(is_array=False, is_nullable=False, name=f"{field.name}_item")
-        least = least_size_of_field(item, self.version, self.flexible)
-        self._length(depth, field, False)
-        trouble = f"f'{field.name} has {{n}} entries, and {{end - at}} bytes are left'"
-        self.line(depth, f"if n * {least} > end - at: raise WireError({trouble})")
-        if field.is_nullable:
-            self.line(depth, f"if n < 0: {target} = None")
-            self.line(depth, "else:")
-            depth += 1
-        if is_number(item):
-            self.line(
-                depth,
-                f"{target} = list({self.name('unpack_from', struct.unpack_from)}(f'>{{n}}{item.kind}', data, at))",
-            )
-            self.line(depth, f"at += n * {least}")
-            return
-        self.line(depth, f"{target} = []")
-        self.line(depth, "for _ in range(n):")
-        self._value(depth + 1, item)
-        self.line(depth + 1, f"{target}.append(v_{item.name})")
-
-    def _nested(self, depth: int, field: Field, target: str) -> None:
-        assert field.nested is not None
-        read = self.name("read_", reader(field.nested, self.version, self.flexible))
-        if field.is_nullable:
-            self.line(depth, "n = data[at]")
-            self.line(depth, "at += 1")
-            self.line(depth, f"if n == 255: {target} = None")
-            self.line(depth, "else:")
-            depth += 1
-        self.line(depth, f"{target}, at = {read}(data, at)")
-
-    def _tags(self, tagged: list[Field]) -> None:
-        for field in tagged:
-            factory = self.name("default", _copier(field.default))
-            self.line(1, f"v_{field.name} = {factory}()")
-        self.line(1, "count = data[at]")
-        self.line(1, "at += 1")
-        self.line(1, "if count:")
-        if not tagged:
-            self.line(2, "at = skip_tags(data, at - 1)")
-            return
-        self.line(2, "if count >= 128: count, at = read_uvarint(data, at - 1)")
-        self.line(2, "if count * 2 > end - at: raise WireError('too many tagged fields')")
-        self.line(2, "for _ in range(count):")
-        self.line(3, "tag, at = read_uvarint(data, at)")
-        self.line(3, "size, at = read_uvarint(data, at)")
-        self.line(3, "if size > end - at: raise WireError('it ends within a tagged field')")
-        self.line(3, "stop = at + size")
-        for number, field in enumerate(tagged):
-            self.line(3, f"{'elif' if number else 'if'} tag == {field.tag}:")
-            self._value(4, field)
-            self.line(4, f"if at != stop: raise WireError('tagged field {field.name} has a wrong size')")
-        self.line(3, "at = stop")
+def read_string_length(data: memoryview, at: int) -> tuple[int, int]:
+    """The compact length of a string, of which Kafka takes no longer ones in any version."""
+    value, at = read_uvarint(data, at)
+    if value > MAX_STRING_BYTES + 1:
+        raise WireError(f"a string of {value - 1} bytes; it may have {MAX_STRING_BYTES}")
+    return value, at
 
 
 def skip_tags(data: memoryview, at: int) -> int:
     """Tagged fields that this version does not know are left aside."""
     count, at = read_uvarint(data, at)
     if count * 2 > len(data) - at:
-        raise WireError("too many tagged fields")
+        raise WireError(f"{count} tagged fields, and {len(data) - at} bytes are left")
     for _ in range(count):
         _, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)
         if size > len(data) - at:
-            raise WireError("it ends within a tagged field")
+            raise WireError(f"a tagged field has {size} bytes, and {len(data) - at} are left")
         at += size
     return at
 
 
-def _copier(default: Any) -> Callable[[], Any]:
-    if isinstance(default, Message):
-        return lambda: msgspec.structs.replace(default)
-    if isinstance(default, list):
-        return list
-    return lambda: default
+class _ReaderSource(Source):
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__()
+        self._version, self._flexible = version, flexible
+        self._messages = 0
+        self._run: list[tuple[str, str]] = []
+        """Formats and targets of what is unpacked together, by the next `_unpack`."""
+        self._after: list[str] = []
+        """Lines that need what is in the run."""
+        self.names |= {
+            "WireError": WireError,
+            "read_uvarint": read_uvarint,
+            "read_string_length": read_string_length,
+            "skip_tags": skip_tags,
+        }
+
+    def message(self, message: type[Message]) -> str:
+        """Reads the fields; returns the expression that makes the message of them."""
+        fields = fields_of(message, self._version)
+        prefix = self._prefix()
+        for field in fields:
+            if field.tag is None:
+                self._value(field, prefix + field.name)
+        if self._flexible:
+            self._take("B", "n")
+        self._unpack()
+        if self._flexible:
+            self._tags(message, prefix, [field for field in fields if field.tag is not None])
+        present = {field.name for field in fields if self._flexible or field.tag is None}
+        values = defaults_of(message)
+        needed = max((number for number, name in enumerate(values, 1) if name in present), default=0)
+        arguments = [prefix + name if name in present else self._default(values[name]) for name in list(values)[:needed]]
+        return f"{self.name('Message', message)}({', '.join(arguments)})"
+
+    def tagged_fields(self, message: type[Message]) -> None:
+        tagged = [field for field in fields_of(message, self._version) if field.tag is not None]
+        prefix = self._prefix()
+        for field in tagged:
+            self.line(f"{prefix}{field.name} = {self._default(defaults_of(message)[field.name])}")
+        self.line("count, at = read_uvarint(data, at)")
+        self._refuse("count * 2 > end - at", "{count} tagged fields, and {end - at} bytes are left")
+        with self.block("for _ in range(count):"):
+            self.line("tag, at = read_uvarint(data, at)")
+            self.line("size, at = read_uvarint(data, at)")
+            self._refuse("size > end - at", "a tagged field has {size} bytes, and {end - at} are left")
+            self.line("tag_end = at + size")
+            for number, field in enumerate(tagged):
+                with self.block(f"{'elif' if number else 'if'} tag == {field.tag}:"):
+                    self._value(field, prefix + field.name)
+                    self._unpack()
+                    self._refuse("at != tag_end", f"tagged field {field.name} does not have {{size}} bytes")
+            self.line("at = tag_end")
+        self.line(f"return {', '.join(prefix + field.name for field in tagged)}, at")
+
+    def _prefix(self) -> str:
+        self._messages += 1
+        return f"v{self._messages}_"
+
+    def _default(self, default: Default) -> str:
+        if default.factory is list:
+            return "[]"
+        return f"{self.name('make', default.factory)}()" if default.factory else self.name("default", default.value)
+
+    def _refuse(self, condition: str, trouble: str) -> None:
+        self.line(f"if {condition}: raise WireError(f'{trouble}')")
+
+    def _take(self, form: str, target: str) -> None:
+        self._run.append((form, target))
+
+    def _unpack(self) -> None:
+        if [form for form, _ in self._run] == ["B"]:
+            self.line(f"{self._run[0][1]} = data[at]")
+            self.line("at += 1")
+        elif self._run:
+            form = struct.Struct(">" + "".join(form for form, _ in self._run))
+            targets = "".join(f"{target}, " for _, target in self._run)
+            self.line(f"{targets}= {self.name('unpack', form.unpack_from)}(data, at)")
+            self.line(f"at += {form.size}")
+        for line in self._after:
+            self.line(line)
+        self._run, self._after = [], []
+
+    def _value(self, field: Field, target: str) -> None:
+        if field.is_array:
+            self._array(field, target)
+        elif field.nested is not None:
+            self._nested(field, field.nested, target)
+        elif field.kind == "uuid":
+            self._take("16s", target)
+            self._after.append(f"{target} = {target}.hex()")
+        elif is_number(field):
+            self._take(field.kind, target)
+        else:
+            self._blob(field, target)
+
+    @contextmanager
+    def _sized(self, field: Field, target: str) -> Iterator[None]:
+        """Reads n; where it is that of null the target is None, and what comes within is not run."""
+        is_string = field.kind == "string" and not field.is_array
+        self._take("B" if self._flexible else "h" if is_string else "i", "n")
+        self._unpack()
+        if self._flexible:
+            self.line(f"if n >= 128: n, at = {'read_string_length' if is_string else 'read_uvarint'}(data, at - 1)")
+            self.line("n -= 1")
+        if not field.is_nullable:
+            self._refuse("n < 0", f"{field.name} is null or has a negative length")
+            yield
+            return
+        with self.block("if n < 0:"):
+            if not self._flexible:
+                self._refuse("n < -1", f"{field.name} has the length {{n}}")
+            self.line(f"{target} = None")
+        with self.block("else:"):
+            yield
+
+    def _blob(self, field: Field, target: str) -> None:
+        with self._sized(field, target):
+            self.line("stop = at + n")
+            self._refuse("stop > end", f"{field.name} has {{n}} bytes, and {{end - at}} are left")
+            make = {"string": "str({}, 'utf-8')", "bytes": "bytes({})", "records": "[{}]"}[field.kind]
+            self.line(f"{target} = {make.format('data[at:stop]')}")
+            self.line("at = stop")
+
+    def _array(self, field: Field, target: str) -> None:
+        item = field._replace(is_array=False, is_nullable=False)
+        least = least_size_of_field(item, self._version, self._flexible)
+        assert least, f"{field.name}: the size of a request would not bound what it costs"
+        with self._sized(field, target):
+            self._refuse(f"n * {least} > end - at", f"{field.name} has {{n}} entries, and {{end - at}} bytes are left")
+            if is_number(item):
+                short = self.name("unpack", _unpack_few(item.kind))
+                long = f"{self.name('unpack_from', struct.unpack_from)}(f'>{{n}}{item.kind}', data, at)"
+                self.line(f"{target} = list({short}[n](data, at) if n < {FEW} else {long})")
+                self.line(f"at += n * {least}")
+                return
+            self.line(f"{target} = []")
+            with self.block("for _ in range(n):"):
+                value = self._item(item, target)
+                self.line(f"{target}.append({value})")
+
+    def _item(self, item: Field, array: str) -> str:
+        if item.nested is not None:
+            return self.message(item.nested)
+        self._value(item, f"{array}_item")
+        self._unpack()
+        return f"{array}_item"
+
+    def _nested(self, field: Field, nested: type[Message], target: str) -> None:
+        if not field.is_nullable:
+            self.line(f"{target} = {self.message(nested)}")
+            return
+        # As Kafka does, any negative byte is null and any other is not, though -1 and 1 are what is written.
+        self._take("b", "n")
+        self._unpack()
+        self.line(f"if n < 0: {target} = None")
+        with self.block("else:"):
+            self.line(f"{target} = {self.message(nested)}")
+
+    def _tags(self, message: type[Message], prefix: str, tagged: list[Field]) -> None:
+        if not tagged:
+            self.line("if n: at = skip_tags(data, at - 1)")
+            return
+        targets = [prefix + field.name for field in tagged]
+        self.line(
+            f"if n: {', '.join(targets)}, at = "
+            f"{self.name('read_tags', tags_reader(message, self._version))}(data, at - 1)"
+        )
+        with self.block("else:"):
+            for field, target in zip(tagged, targets, strict=True):
+                self.line(f"{target} = {self._default(defaults_of(message)[field.name])}")
+
+
+@cache
+def _unpack_few(kind: str) -> list[Callable[[memoryview, int], tuple[Any, ...]]]:
+    """How to unpack n numbers, at place n."""
+    return [struct.Struct(f">{n}{kind}").unpack_from for n in range(FEW)]

@@ -17,11 +17,12 @@ from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS, Api
 from catena.wire.reader import WireError, read_message, skip_tags
 from catena.wire.schema import Message
-from catena.wire.writer import writer
+from catena.wire.writer import write_message
 
-HEADER = struct.Struct(">hhi")
-INT16 = struct.Struct(">h")
+HEADER = struct.Struct(">hhih")
+"""Up to the length of the client id."""
 SIZE_AND_ID = struct.Struct(">ii")
+SIZE_BYTES = 4
 
 
 class Request(NamedTuple):
@@ -45,8 +46,7 @@ class UnknownVersion(WireError):
 def parse_request(frame: memoryview) -> Request:
     """Raises WireError, whatever the bytes are."""
     try:
-        key, version, correlation_id = HEADER.unpack_from(frame)
-        (length,) = INT16.unpack_from(frame, HEADER.size)
+        key, version, correlation_id, length = HEADER.unpack_from(frame)
     except struct.error:
         raise WireError(f"a request of {len(frame)} bytes has no header") from None
     api = APIS.get(key)
@@ -54,28 +54,27 @@ def parse_request(frame: memoryview) -> Request:
         raise UnknownApi(f"there is no request with key {key} here")
     if not api.first <= version <= api.last:
         raise UnknownVersion(api, version, correlation_id)
-    at = HEADER.size + INT16.size
-    if length > len(frame) - at:
+    at, client_id = HEADER.size, None
+    if not -1 <= length <= len(frame) - at:
         raise WireError(f"the client id has {length} bytes, and {len(frame) - at} are left")
-    client_id = None
     if length >= 0:
         client_id = str(frame[at : at + length], "utf-8", "replace")
         at += length
-    flexible = api.is_flexible(version)
+    flexible = version >= api.flexible
     if flexible:
-        at = skip_tags(frame, at)
+        try:
+            at = skip_tags(frame, at) if frame[at] else at + 1
+        except IndexError:
+            raise WireError(f"a request of {len(frame)} bytes ends within its header") from None
     # What comes after the body is left aside, as Kafka does.
     body, _ = read_message(api.request, version, flexible, frame, at)
     return Request(api, version, correlation_id, client_id, body)
 
 
 def response_frame(api: Api, version: int, correlation_id: int, response: Message) -> list[Buffer]:
-    """The buffers of a frame; those of record batches are passed on as they are."""
+    """The buffers of a frame; those of record batches are passed on as they are. Raises Unwritable."""
     flexible = api.is_flexible(version)
-    out = bytearray(SIZE_AND_ID.size)
-    if flexible and api is not API_VERSIONS:
-        out.append(0)
-    parts: list[Buffer] = []
-    parts.append(writer(api.response, version, flexible)(out, response, parts))
-    SIZE_AND_ID.pack_into(parts[0], 0, sum(map(len, parts)) - 4, correlation_id)
+    tags = b"\0" if flexible and api is not API_VERSIONS else b""
+    parts = write_message(response, version, flexible, [bytes(SIZE_AND_ID.size), tags])
+    SIZE_AND_ID.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE_BYTES, correlation_id)
     return parts

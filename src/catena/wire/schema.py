@@ -21,6 +21,8 @@ from catena.types import Buffer
 LAST = 1 << 15
 NO_ID = "0" * 32
 """An id that stands for none."""
+MAX_STRING_BYTES = (1 << 15) - 1
+"""In compact strings too: what Kafka's clients and brokers refuse is neither read nor written here."""
 
 
 class Kind(NamedTuple):
@@ -76,5 +78,5 @@ Records: TypeAlias = Annotated[Sequence[Buffer], Kind("records")]
 """Record batches. Read as one slice of the request, written as many buffers, never copied."""
 
 
-class Message(msgspec.Struct, kw_only=True, gc=False):
+class Message(msgspec.Struct, gc=False):
     """A request, a response, or a part of one."""

@@ -1,4 +1,16 @@
-"""Writers for one version of a message, compiled from its class; record batches are passed on as they are."""
+"""Writers for one version of a message, compiled from its class.
+
+What is written is gathered in a list and joined once; record batches are passed on as they are, between what was
+joined before and after them. As in `reader`, the messages inside of a message are written out in place, and
+neighbouring numbers are packed by one call. In the code
+
+    put, out            appends to what is gathered, and the list of it
+    parts               the buffers that are done
+    v3                  the third message
+    a, n                the value that is written, and its length
+
+The code believes what it is given; where a value can't be written, `write_message` finds out which one it was.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +20,56 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from catena.types import Buffer
-from catena.wire.code import Code
-from catena.wire.fields import Field, fields_of, is_number, runs_of_numbers
-from catena.wire.schema import Message
+from catena.wire.fields import Field, defaults_of, fields_of, is_number
+from catena.wire.schema import MAX_STRING_BYTES, Message
+from catena.wire.source import Source
 
-Writer: TypeAlias = Callable[[bytearray, Any, list[Buffer]], bytearray]
-"""Appends to the bytearray; where it has to pass buffers on it appends to the list and goes on with a new one."""
+Writer: TypeAlias = Callable[[Any, list[Buffer], list[Buffer]], None]
+"""Appends to the second; where it has to pass buffers on, that is joined, emptied, and put into the third with them."""
 
-SMALL = [bytes([n]) for n in range(128)]
+SHORT_LENGTH = [bytes([n + 1]) for n in range(127)]
+"""The compact length n, at place n."""
+UNROLLED = 4
+"""Arrays of fewer numbers are written with no call that takes a variable number of arguments: those are slow."""
+
+
+class Unwritable(ValueError):
+    """A message that has no bytes in this version, such as one with a string that is too long: a mistake of ours."""
+
+
+def write_message(message: Message, version: int, flexible: bool, before: list[Buffer]) -> list[Buffer]:
+    """The buffers of a message, with these bytes in front; the first buffer can be changed. Raises Unwritable."""
+    parts: list[Buffer] = []
+    try:
+        writer(type(message), version, flexible)(message, before, parts)
+        parts.append(bytearray().join(before))
+    except (struct.error, AttributeError, TypeError, ValueError) as error:
+        trouble = _trouble(message, version) or str(error)
+        raise Unwritable(f"{type(message).__name__} v{version}: {trouble}") from error
+    return parts
 
 
 @cache
 def writer(message: type[Message], version: int, flexible: bool) -> Writer:
-    fields = fields_of(message, version)
-    code = _WriterCode(version, flexible)
-    code.message([field for field in fields if field.tag is None], [f for f in fields if f.tag is not None])
-    write: Writer = code.build("write", f"write {message.__name__} v{version}")
+    source = _WriterSource(version, flexible)
+    with source.block("def write(v1, out, parts):"):
+        source.line("put = out.append")
+        source.message(message)
+    write: Writer = source.build("write", f"write {message.__name__} v{version}")
+    return write
+
+
+@cache
+def tags_writer(message: type[Message], version: int) -> Callable[[Any], bytes]:
+    """Writes the tagged fields that differ from their defaults."""
+    source = _WriterSource(version, True)
+    with source.block("def write_tags(v1):"):
+        source.tagged_fields(message)
+    write: Callable[[Any], bytes] = source.build("write_tags", f"write tags of {message.__name__} v{version}")
     return write
 
 
 def uvarint(value: int) -> bytes:
-    if value < 0x80:
-        return SMALL[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -38,98 +78,218 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-class _WriterCode(Code):
-    def message(self, fields: list[Field], tagged: list[Field]) -> None:
-        self.names |= {"SMALL": SMALL, "uvarint": uvarint}
-        self.line(0, "def write(out, m, parts):")
-        for run in runs_of_numbers(fields):
-            if len(run) > 1 or is_number(run[0]):
-                pack = self.name("pack", struct.Struct(">" + "".join(field.kind for field in run)).pack)
-                self.line(1, f"out += {pack}({', '.join(f'm.{field.name}' for field in run)})")
+def string_length(value: int) -> bytes:
+    if value > MAX_STRING_BYTES + 1:
+        raise ValueError(f"a string has {value - 1} bytes; it may have {MAX_STRING_BYTES}")
+    return uvarint(value)
+
+
+def id_bytes(digits: str) -> bytes:
+    value = bytes.fromhex(digits)
+    if len(value) != 16:
+        raise ValueError(f"an id has 32 digits, not {len(digits)}")
+    return value
+
+
+class _WriterSource(Source):
+    def __init__(self, version: int, flexible: bool) -> None:
+        super().__init__()
+        self._version, self._flexible = version, flexible
+        self._messages = 1
+        self._run: list[tuple[str, str]] = []
+        """Formats and values of what is packed together, by the next `_pack`."""
+        self.names |= {"SHORT_LENGTH": SHORT_LENGTH, "uvarint": uvarint, "string_length": string_length, "id_bytes": id_bytes}
+
+    def message(self, message: type[Message]) -> None:
+        """Writes the message that has the last name that was given away."""
+        this = f"v{self._messages}"
+        fields = fields_of(message, self._version)
+        plain = [field for field in fields if field.tag is None]
+        tagged = [field for field in fields if field.tag is not None]
+        # The last byte of most messages says that there are no tagged fields: it is packed with what is before it.
+        no_tags = "x" if self._flexible and not tagged else ""
+        for field in plain:
+            if field is plain[-1] and field.is_array and len(field.kind) == 1 and not field.is_nullable:
+                self._value(field, f"{this}.{field.name}", after=no_tags)
+                no_tags = ""
             else:
-                self._value(1, run[0], f"m.{run[0].name}")
-        if self.flexible:
-            self._tags(tagged)
-        self.line(1, "return out")
+                self._value(field, f"{this}.{field.name}")
+        if no_tags:
+            self._run.append((no_tags, ""))
+        self._pack()
+        if self._flexible and tagged:
+            defaults = [(field, self._default(message, field)) for field in tagged]
+            unset = " and ".join(f"{this}.{field.name} == {default}" for field, default in defaults)
+            write = self.name("write_tags", tags_writer(message, self._version))
+            self.line(f"put(b'\\0' if {unset} else {write}({this}))")
 
-    def _value(self, depth: int, field: Field, source: str) -> None:
+    def tagged_fields(self, message: type[Message]) -> None:
+        self.line("count, tags, parts = 0, b'', []")
+        fields = [field for field in fields_of(message, self._version) if field.tag is not None]
+        for field in sorted(fields, key=lambda field: field.tag or 0):
+            assert field.kind != "records", f"{field.name}: record batches can't be passed on from within a tag"
+            with self.block(f"if v1.{field.name} != {self._default(message, field)}:"):
+                self.line("out = []")
+                self.line("put = out.append")
+                self._value(field, f"v1.{field.name}")
+                self._pack()
+                self.line("a = b''.join(out)")
+                self.line("count += 1")
+                self.line(f"tags += {uvarint(field.tag or 0)!r} + uvarint(len(a)) + a")
+        self.line("return uvarint(count) + tags")
+
+    def _default(self, message: type[Message], field: Field) -> str:
+        return self.name("default", defaults_of(message)[field.name].make())
+
+    def _pack(self) -> None:
+        form = struct.Struct(">" + "".join(form for form, _ in self._run))
+        values = [value for _, value in self._run if value]
+        if all(value.isdecimal() for value in values):
+            if form.size:
+                self.line(f"put({form.pack(*map(int, values))!r})")
+        else:
+            self.line(f"put({self.name('pack', form.pack)}({', '.join(values)}))")
+        self._run = []
+
+    def _value(self, field: Field, value: str, after: str = "") -> None:
+        """`after` is a format that is packed behind an array of numbers."""
+        if is_number(field):
+            self._run.append((_form_of(field), value))
+        elif field.kind == "uuid" and not field.is_array:
+            self._run.append(("16s", f"id_bytes({value})"))
+        elif not field.is_nullable:
+            self.line(f"a = {value}")
+            self._present(field, after)
+        else:
+            self.line(f"a = {value}")
+            run = self._run
+            with self.block("if a is None:"):
+                self._run = [*run, self._null(field)]
+                self._pack()
+            with self.block("else:"):
+                self._run = run
+                self._present(field, after)
+                self._pack()
+
+    def _null(self, field: Field) -> tuple[str, str]:
+        if field.nested is not None and not field.is_array:
+            return "b", "-1"
+        return ("B", "0") if self._flexible else (_long_length(field), "-1")
+
+    def _present(self, field: Field, after: str) -> None:
         if field.is_array:
-            self._array(depth, field, source)
-        elif field.kind == "message":
-            self._nested(depth, field, source)
-        elif field.kind == "uuid":
-            self.line(depth, f"out += {self.name('fromhex', bytes.fromhex)}({source})")
-        elif is_number(field):
-            self.line(depth, f"out += {self.name('pack', struct.Struct('>' + field.kind).pack)}({source})")
+            self._array(field, after)
+        elif field.nested is not None:
+            if field.is_nullable:
+                self._run.append(("b", "1"))
+            self._messages += 1
+            self.line(f"v{self._messages} = a")
+            self.message(field.nested)
+        elif field.kind == "records":
+            self.line("n = sum(map(len, a))")
+            self._length(field)
+            with self.block("if n:"):
+                self.line("parts.append(bytearray().join(out))")
+                self.line("parts.extend(a)")
+                self.line("out.clear()")
         else:
-            self._blob(depth, field, source)
+            if field.kind == "string":
+                self.line("a = a.encode()")
+            self.line("n = len(a)")
+            self._length(field)
+            self.line("put(a)")
 
-    def _length(self, depth: int, short: bool, value: str) -> None:
-        """`value` is -1 for null."""
-        if self.flexible:
-            self.line(depth, f"n = {value} + 1")
-            self.line(depth, "out += SMALL[n] if n < 128 else uvarint(n)")
-        else:
-            self.line(depth, f"out += {self.name('pack', struct.Struct('>h' if short else '>i').pack)}({value})")
+    def _length(self, field: Field) -> None:
+        """Writes n, together with the run."""
+        if not self._flexible:
+            self._run.append((_long_length(field), "n"))
+            self._pack()
+            return
+        run = self._run
+        with self.block(f"if n < {len(SHORT_LENGTH)}:"):
+            self._run = [*run, ("B", "n + 1")]
+            if run:
+                self._pack()
+            else:
+                self.line("put(SHORT_LENGTH[n])")
+        with self.block("else:"):
+            self._run = run
+            self._pack()
+            self.line(f"put({'string_length' if _is_string(field) else 'uvarint'}(n + 1))")
+        self._run = []
 
-    def _null(self, depth: int, field: Field, source: str, short: bool) -> int:
-        if not field.is_nullable:
-            return depth
-        self.line(depth, f"if {source} is None:")
-        self._length(depth + 1, short, "-1")
-        self.line(depth, "else:")
-        return depth + 1
-
-    def _blob(self, depth: int, field: Field, source: str) -> None:
-        short = field.kind == "string"
-        depth = self._null(depth, field, source, short)
-        match field.kind:
-            case "string":
-                self.line(depth, f"b = {source}.encode()")
-                self._length(depth, short, "len(b)")
-                self.line(depth, "out += b")
-            case "bytes":
-                self._length(depth, short, f"len({source})")
-                self.line(depth, f"out += {source}")
-            case _:
-                self._length(depth, short, f"sum(map(len, {source}))")
-                self.line(depth, f"if {source}:")
-                self.line(depth + 1, "parts.append(out)")
-                self.line(depth + 1, f"parts.extend({source})")
-                self.line(depth + 1, "out = bytearray()")
-
-    def _array(self, depth: int, field: Field, source: str) -> None:
+    def _array(self, field: Field, after: str) -> None:
         item = field._replace(is_array=False, is_nullable=False)
-        depth = self._null(depth, field, source, False)
-        self._length(depth, False, f"len({source})")
+        self.line("n = len(a)")
         if is_number(item):
-            pack = self.name("pack", struct.pack)
-            self.line(depth, f"out += {pack}(f'>{{len({source})}}{item.kind}', *{source})")
+            self._numbers(field, after)
             return
-        self.line(depth, f"for i_{field.name} in {source}:")
-        self._value(depth + 1, item, f"i_{field.name}")
-
-    def _nested(self, depth: int, field: Field, source: str) -> None:
-        assert field.nested is not None
-        write = self.name("write_", writer(field.nested, self.version, self.flexible))
-        if field.is_nullable:
-            self.line(depth, f"if {source} is None: out += b'\\xff'")
-            self.line(depth, "else:")
-            depth += 1
-            self.line(depth, "out += b'\\x01'")
-        self.line(depth, f"out = {write}(out, {source}, parts)")
-
-    def _tags(self, tagged: list[Field]) -> None:
-        if not tagged:
-            self.line(1, "out += b'\\0'")
+        self._length(field)
+        if item.nested is not None:
+            self._messages += 1
+            with self.block(f"for v{self._messages} in a:"):
+                self.message(item.nested)
             return
-        self.line(1, "whole, tags = out, []")
-        for field in sorted(tagged, key=lambda field: field.tag or 0):
-            self.line(1, f"if m.{field.name} != {self.name('default', field.default)}:")
-            self.line(2, "out = bytearray()")
-            self._value(2, field, f"m.{field.name}")
-            self.line(2, f"tags.append(({field.tag}, out))")
-        self.line(1, "out = whole")
-        self.line(1, "out += uvarint(len(tags))")
-        self.line(1, "for tag, value in tags:")
-        self.line(2, "out += uvarint(tag) + uvarint(len(value)) + value")
+        with self.block("for item in a:"):
+            self._value(item, "item")
+            self._pack()
+
+    def _numbers(self, field: Field, after: str) -> None:
+        """A few numbers are packed together with the run and their count: most arrays are the replicas of something."""
+        run, form = self._run, _form_of(field)
+        for n in range(UNROLLED):
+            with self.block(f"{'elif' if n else 'if'} n == {n}:"):
+                count = ("B", str(n + 1)) if self._flexible else ("i", str(n))
+                self._run = [*run, count, *((form, f"a[{i}]") for i in range(n)), (after, "")]
+                self._pack()
+        with self.block("else:"):
+            self._run = run
+            self._length(field)
+            self.line(f"put({self.name('pack', struct.pack)}(f'>{{n}}{form}{after}', *a))")
+        self._run = []
+
+
+def _form_of(field: Field) -> str:
+    """Of a number; not "?", which takes None for False."""
+    return "B" if field.kind == "?" else field.kind
+
+
+def _is_string(field: Field) -> bool:
+    return field.kind == "string" and not field.is_array
+
+
+def _long_length(field: Field) -> str:
+    return "h" if _is_string(field) else "i"
+
+
+def _trouble(message: Message, version: int) -> str | None:
+    """Which value can't be written; None if each can by itself."""
+    for field in fields_of(type(message), version):
+        value = getattr(message, field.name)
+        for place, item in enumerate(value) if field.is_array and isinstance(value, list) else [(None, value)]:
+            name = field.name if place is None else f"{field.name}[{place}]"
+            item_field = field if place is None else field._replace(is_array=False, is_nullable=False)
+            trouble = _trouble_of_value(item_field, item, version)
+            if trouble is not None:
+                return f"{name}{trouble}"
+    return None
+
+
+def _trouble_of_value(field: Field, value: Any, version: int) -> str | None:
+    if value is None:
+        return None if field.is_nullable else " is None"
+    if field.nested is not None and not field.is_array and isinstance(value, field.nested):
+        inner = _trouble(value, version)
+        return inner and f".{inner}"
+    try:
+        if is_number(field):
+            struct.pack(">" + field.kind, value)
+        elif field.kind == "uuid":
+            id_bytes(value)
+        elif field.kind == "string" and len(value.encode()) > MAX_STRING_BYTES:
+            return f" has {len(value.encode())} bytes; a string may have {MAX_STRING_BYTES}"
+        elif field.is_array or field.nested is not None or not isinstance(value, bytes | bytearray | memoryview | str):
+            return f" is a {type(value).__name__}"
+    except (struct.error, AttributeError, TypeError, ValueError) as error:
+        return f" can't be written: {error}"
+    return None

@@ -89,6 +89,7 @@ class Partition:
         "tail_waiters",
         "tp",
         "watch",
+        "watch_lingers",
     )
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -107,6 +108,7 @@ class Partition:
         """The greatest `next` that was ever seen; -1: none."""
         self.tail_waiters: list[asyncio.Future[None]] = []
         self.watch: asyncio.Task[None] | None = None
+        self.watch_lingers = False
         self._handoff: Mapping[int, ProducerState] = {}
         self._handoff_epoch: Epoch | None = None
 

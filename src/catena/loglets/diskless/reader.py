@@ -23,6 +23,7 @@ from catena.types import Offset
 
 INDEX_PAGE = 64
 MAX_RUNS_PER_READ = 1000
+WATCH_LINGER_S = 5.0
 
 
 class Reader:
@@ -64,9 +65,10 @@ class Reader:
         finally:
             if waiter in partition.tail_waiters:
                 partition.tail_waiters.remove(waiter)
-            if not partition.tail_waiters and partition.watch is not None:
-                partition.watch.cancel()
-                partition.watch = None
+            if partition.watch is not None and not partition.watch_lingers:
+                # Whoever follows a log waits again soon, and a new watch costs a look.
+                partition.watch_lingers = True
+                asyncio.get_running_loop().call_later(WATCH_LINGER_S, self._end_watch, partition)
 
     async def find_time(self, partition: Partition, timestamp_ms: int, start: Offset) -> Offset | None:
         """Records need not be in order of time, so this looks at one index entry after the other."""
@@ -137,11 +139,17 @@ class Reader:
         partition.see_tail(control.next)
         return control
 
+    def _end_watch(self, partition: Partition) -> None:
+        partition.watch_lingers = False
+        if partition.watch is not None and not partition.tail_waiters:
+            partition.watch.cancel()
+            partition.watch = None
+
     async def _watch_tail(self, partition: Partition, link: LinkSpec) -> None:
         """One for all who wait for this partition's tail."""
         watch = self._meta.watch(keys.control(partition.tp))
         try:
-            while partition.tail_waiters:
+            while True:
                 control = await self._control(partition)
                 if control is not None and (control.epoch > link.epoch or control.state == "FENCED"):
                     partition.wake()

@@ -1,0 +1,51 @@
+"""What a handler is given, and what it may answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple, TypeAlias
+
+import msgspec
+
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topics import TopicRecord
+from catena.wire.requests import Request
+from catena.wire.schema import Message
+
+
+class Client(NamedTuple):
+    """Who asks, and through which listener: it is told of the addresses that this listener advertises."""
+
+    host: str
+    listener: str
+
+
+class Later(NamedTuple):
+    """The request has taken its place, and the next one of its connection may start; the answer comes."""
+
+    answer: asyncio.Future[Message | None]
+    goes_on: bool
+    """Also when the client is gone: an append does, a long poll has nobody to wait for."""
+
+
+Answer: TypeAlias = Message | Later | None
+"""None: the client asked for no answer."""
+
+Handler: TypeAlias = Callable[[Request, Client], Awaitable[Answer]]
+"""Requests of one connection are handled one after the other, as Kafka does; only what is Later goes on beside them."""
+
+
+OpenLog: TypeAlias = Callable[[TopicRecord, int], VirtualLog]
+
+
+class TopicDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of topics that clients create."""
+
+    auto_create: bool = True
+    """Whether asking for a topic that is not there creates it, if the client agrees; as Kafka's default."""
+    partitions: Annotated[int, msgspec.Meta(ge=1)] = 1
+
+
+class HangUp(Exception):
+    """There is no other way to tell the client."""

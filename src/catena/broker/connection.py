@@ -1,0 +1,238 @@
+"""One client's connection: requests in, answers out in the same order, however long each one takes.
+
+    bytes -> frames -> [queue] -> handler, one after the other -> [answers, in order] -> bytes
+
+Requests start one after the other, as Kafka does, so that a producer's batches take their places in its order. Only
+what a handler leaves for later (an append on its way to the store, a long poll) goes on while the next one starts.
+
+Bounded: bytes and number of requests that were taken and not answered; past it the socket is not read, and the client
+waits in its own send buffer. A client that does not take its answers, or stops in the middle of a request, is cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, cast
+
+import msgspec
+
+from catena.broker.api_versions import api_versions
+from catena.broker.base import Answer, Client, HangUp, Later
+from catena.errors import CatenaError
+from catena.runtime import Clock, Tasks
+from catena.runtime.network import set_socket_options
+from catena.wire.apis import API_VERSIONS
+from catena.wire.codes import Code
+from catena.wire.frames import Frames
+from catena.wire.reader import WireError
+from catena.wire.requests import Request, UnknownVersion, parse_request, response_frame
+from catena.wire.schema import Message
+
+log = logging.getLogger(__name__)
+
+
+class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    request_max_bytes: int = 100 << 20
+    in_flight_max_requests: int = 64
+    in_flight_max_bytes: int = 32 << 20
+    """Of one connection. A larger request is taken when it is alone."""
+    max_connections: int = 10_000
+    idle_max_ms: int = 600_000
+    """A connection on which nothing happens for so long is closed, as Kafka does."""
+    stalled_max_ms: int = 30_000
+    """How long a client may take to send the rest of a request, or to take any of its answers."""
+
+
+class _Pending(NamedTuple):
+    request: Request
+    answer: Message | Later
+    size: int
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(
+        self,
+        listener: str,
+        handle: Callable[[Request, Client], Awaitable[Answer]],
+        clock: Clock,
+        tasks: Tasks,
+        settings: ConnectionSettings,
+        opened: Callable[[Connection], None],
+        closed: Callable[[Connection], None],
+    ) -> None:
+        self._listener = listener
+        self._handle = handle
+        self._clock = clock
+        self._tasks = tasks
+        self._settings = settings
+        self._opened, self._closed = opened, closed
+        self._frames = Frames(settings.request_max_bytes)
+        self._requests: deque[memoryview] = deque()
+        self._answers: deque[_Pending] = deque()
+        self._held_bytes = self._held = 0
+        self._reading = True
+        self._ending = False
+        self._wake_handler = asyncio.Event()
+        self._wake_sender = asyncio.Event()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._work: list[asyncio.Task[Any]] = []
+        self.last_seen = self.last_drained = clock.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        set_socket_options(transport)
+        peer = transport.get_extra_info("peername")
+        self.client = Client(str(peer[0]) if peer else "", self._listener)
+        self._work = [
+            self._tasks.spawn("handle requests", self._handle_requests()),
+            self._tasks.spawn("send answers", self._send_answers()),
+        ]
+        self._opened(self)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._may_write.set()
+        for task in self._work:
+            task.cancel()
+        self._requests.clear()
+        for pending in self._answers:
+            if isinstance(pending.answer, Later) and not pending.answer.goes_on:
+                pending.answer.answer.cancel()
+        self._closed(self)
+
+    def get_buffer(self, _size_hint: int) -> memoryview:
+        return self._frames.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_seen = self._clock.monotonic()
+        try:
+            for frame in self._frames.received(nbytes):
+                self._requests.append(frame)
+                self._held += 1
+                self._held_bytes += len(frame)
+        except WireError as error:
+            self.hang_up(str(error))
+            return
+        self._wake_handler.set()
+        self._throttle()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.last_drained = self._clock.monotonic()
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self.last_drained = self._clock.monotonic()
+        self._may_write.set()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._held > 0 or self._transport.get_write_buffer_size() > 0
+
+    def check(self, now: float) -> None:
+        """Called now and then: cut off who is idle or stalled."""
+        stalled_s = self._settings.stalled_max_ms / 1000
+        if not self._may_write.is_set() and now - self.last_drained > stalled_s:
+            self.hang_up("it does not take its answers")
+        elif self._reading and self._frames.is_within and now - self.last_seen > stalled_s:
+            self.hang_up("it stopped in the middle of a request")
+        elif not self.is_busy and now - self.last_seen > self._settings.idle_max_ms / 1000:
+            self._transport.close()
+
+    def hang_up(self, why: str) -> None:
+        log.warning("connection of %s ends: %s", self.client.host, why)
+        self._transport.abort()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def end(self) -> None:
+        """Take no more requests, and close once those that were taken are answered."""
+        self._ending = True
+        self._throttle()
+        if not self.is_busy:
+            self._transport.close()
+
+    def _throttle(self) -> None:
+        full = self._ending or (
+            self._held >= self._settings.in_flight_max_requests
+            or self._held_bytes >= self._settings.in_flight_max_bytes
+        )
+        if full == self._reading and not self._transport.is_closing():
+            self._reading = not full
+            if full:
+                self._transport.pause_reading()
+            else:
+                self.last_seen = self._clock.monotonic()
+                self._transport.resume_reading()
+
+    async def _handle_requests(self) -> None:
+        while True:
+            while not self._requests:
+                self._wake_handler.clear()
+                await self._wake_handler.wait()
+            frame = self._requests.popleft()
+            try:
+                request = parse_request(frame)
+                answer = await self._answer(request)
+            except UnknownVersion as error:
+                if error.api is not API_VERSIONS:
+                    return self.hang_up(str(error))
+                # Whoever asks which versions there are in a version that is not there must be able to read the answer.
+                request = Request(API_VERSIONS, 0, error.correlation_id, None, Message())
+                answer = api_versions(Code.UNSUPPORTED_VERSION)
+            except (WireError, HangUp) as error:
+                return self.hang_up(str(error))
+            if answer is None:
+                self._release(len(frame))
+                continue
+            self._answers.append(_Pending(request, answer, len(frame)))
+            self._wake_sender.set()
+
+    async def _answer(self, request: Request) -> Answer:
+        try:
+            return await self._handle(request, self.client)
+        except HangUp:
+            raise
+        except CatenaError as error:
+            raise HangUp(f"{request.api.name} v{request.version} could not be answered: {error}") from error
+        except Exception as error:
+            log.exception("%s v%d failed", request.api.name, request.version)
+            raise HangUp(f"{request.api.name} v{request.version} could not be answered") from error
+
+    async def _send_answers(self) -> None:
+        while True:
+            while not self._answers:
+                self._wake_sender.clear()
+                await self._wake_sender.wait()
+            pending = self._answers[0]
+            answer = pending.answer
+            try:
+                # Shielded: what goes on when this connection is lost must not be cancelled with it.
+                message = await asyncio.shield(answer.answer) if isinstance(answer, Later) else answer
+            except HangUp as error:
+                return self.hang_up(str(error))
+            except Exception:
+                log.exception("%s v%d failed", pending.request.api.name, pending.request.version)
+                return self.hang_up("an answer could not be made")
+            if message is not None:
+                request = pending.request
+                self._transport.writelines(
+                    response_frame(request.api, request.version, request.correlation_id, message)
+                )
+                await self._may_write.wait()
+            self._answers.popleft()
+            self._release(pending.size)
+
+    def _release(self, size: int) -> None:
+        self._held -= 1
+        self._held_bytes -= size
+        if self._ending and not self._held:
+            self._transport.close()
+        elif not self._reading:
+            self._throttle()

@@ -1,0 +1,184 @@
+"""Fetch: batches as they are stored, with the base offset and leader epoch put in front of each.
+
+A fetch that finds less than it asks for waits for news of its logs, not for a clock; when its time is over it looks
+once more in the store, so that what other nodes acked is never denied. Sessions are not offered: the answer says 0,
+and clients then name their partitions in every request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from catena.broker.base import Answer, Client, Later, OpenLog
+from catena.broker.error_codes import code_of
+from catena.broker.tails import Tails
+from catena.errors import CatenaError, UnknownPartition, UnknownTopic
+from catena.formats.record_batch import WIRE_PREFIX, wire_prefix
+from catena.loglets.base import Batch
+from catena.runtime import Clock, Tasks
+from catena.types import Buffer, TopicId
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topic_view import TopicView
+from catena.virtual_log.topics import TopicRecord
+from catena.wire.codes import Code
+from catena.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from catena.wire.requests import Request
+from catena.wire.schema import Message
+
+BY_ID = 13
+AT_ONCE = 16
+"""Partitions that one request reads at the same time."""
+MAX_BYTES = 64 << 20
+"""Of one answer, whatever the client asks for."""
+MAX_WAIT_S = 300.0
+
+
+class _Target(NamedTuple):
+    log: VirtualLog
+    asked: FetchPartition
+    answer: PartitionData
+
+
+class Fetch:
+    def __init__(self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks) -> None:
+        self._view = view
+        self._open_log = open_log
+        self._clock = clock
+        self._tasks = tasks
+        self._tails = Tails(clock, tasks)
+
+    async def fetch(self, request: Request, _client: Client) -> Answer:
+        body = cast(FetchRequest, request.body)
+        if body.session_id != 0:
+            return FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
+        targets: list[_Target] = []
+        response = FetchResponse(
+            responses=[await self._topic(topic, request.version, targets) for topic in body.topics]
+        )
+        return Later(self._tasks.spawn("fetch", self._fetch(body, targets, response)), goes_on=False)
+
+    async def _topic(self, topic: FetchTopic, version: int, targets: list[_Target]) -> FetchableTopicResponse:
+        answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
+        record: TopicRecord | None = None
+        code = Code.NONE
+        try:
+            record = await self._find(topic, version)
+        except CatenaError as error:
+            code = Code.UNKNOWN_TOPIC_ID if isinstance(error, UnknownTopic) and version >= BY_ID else code_of(error)
+        for asked in topic.partitions:
+            part = PartitionData(partition_index=asked.partition, error_code=code, high_watermark=-1)
+            answer.partitions.append(part)
+            if record is None:
+                continue
+            if not 0 <= asked.partition < record.partitions:
+                part.error_code = code_of(UnknownPartition(record.name, asked.partition, record.partitions))
+                continue
+            targets.append(_Target(self._open_log(record, asked.partition), asked, part))
+        return answer
+
+    async def _find(self, topic: FetchTopic, version: int) -> TopicRecord:
+        if version >= BY_ID:
+            topic_id = TopicId(topic.topic_id)
+            return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
+        return self._view.cached(topic.topic) or await self._view.get(topic.topic)
+
+    async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> Message:
+        deadline = self._clock.monotonic() + min(body.max_wait_ms / 1000, MAX_WAIT_S)
+        max_bytes = min(body.max_bytes, MAX_BYTES)
+        news = asyncio.Event()
+        subscribed = False
+        try:
+            while True:
+                news.clear()
+                last_look = self._clock.monotonic() >= deadline
+                size = await self._read_all(targets, max_bytes, last_look)
+                failed = any(part.error_code for topic in response.responses for part in topic.partitions)
+                if size >= body.min_bytes or failed or last_look or not targets:
+                    return response
+                if not subscribed:
+                    subscribed = True
+                    for target in targets:
+                        self._tails.subscribe(target.log, news.set)
+                    continue  # what came in before the subscription is not told
+                await self._wait(news, deadline)
+        finally:
+            if subscribed:
+                for target in targets:
+                    self._tails.unsubscribe(target.log, news.set)
+
+    async def _wait(self, news: asyncio.Event, deadline: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
+                await news.wait()
+        except TimeoutError:
+            pass
+
+    async def _read_all(self, targets: Sequence[_Target], max_bytes: int, sure: bool) -> int:
+        """Fill in the answers; returns how many bytes of batches they hold. `sure`: nothing new is not believed."""
+        size = 0
+        for start in range(0, len(targets), AT_ONCE):
+            some = targets[start : start + AT_ONCE]
+            left = max_bytes - size
+            for target, batches in zip(
+                some, await asyncio.gather(*(self._read(target, left, sure) for target in some)), strict=True
+            ):
+                size += _fill(target, batches, max_bytes - size, size == 0)
+        return size
+
+    async def _read(self, target: _Target, left: int, sure: bool) -> list[Batch]:
+        asked, answer, log = target.asked, target.answer, target.log
+        if left <= 0:
+            return []
+        try:
+            await self._check_epoch(target)
+            if answer.error_code:
+                return []
+            if not sure and asked.fetch_offset == log.seen_tail:
+                batches = []
+            else:
+                batches = await log.read(asked.fetch_offset, min(left, max(1, asked.partition_max_bytes)))
+        except CatenaError as error:
+            if isinstance(error, UnknownTopic):
+                self._view.forget(error.topic)
+            answer.error_code = code_of(error)
+            return []
+        return batches
+
+    async def _check_epoch(self, target: _Target) -> None:
+        epoch = target.asked.current_leader_epoch
+        chain = await target.log.chain()
+        if epoch in (-1, chain.last.epoch):
+            return
+        chain = await target.log.refresh()
+        if epoch < chain.last.epoch:
+            target.answer.error_code = Code.FENCED_LEADER_EPOCH
+        elif epoch > chain.last.epoch:
+            target.answer.error_code = Code.UNKNOWN_LEADER_EPOCH
+
+
+def _fill(target: _Target, batches: list[Batch], left: int, is_first: bool) -> int:
+    """The first batch of an answer is sent whatever its size, since a client could never get past it otherwise."""
+    answer, log = target.answer, target.log
+    if answer.error_code:
+        return 0
+    records: list[Buffer] = []
+    size = 0
+    for batch in batches:
+        length = len(batch.data)
+        if size + length > left and not (is_first and not records):
+            break
+        size += length
+        records += (wire_prefix(length, batch.offset, log.epoch_at(batch.offset)), batch.data[WIRE_PREFIX.size :])
+    answer.records = records
+    answer.high_watermark = answer.last_stable_offset = log.seen_tail
+    answer.log_start_offset = log.seen_start
+    return size

@@ -1,0 +1,177 @@
+"""Produce: batches as they came in, checked by their headers and CRC, appended to their logs.
+
+A batch stays the slice of the request that it is. Its records are not looked at; only a topic that asks for it has its
+batches recompressed or stamped with the time of the append.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, cast
+
+from catena.broker.base import Client, HangUp, Later, OpenLog
+from catena.broker.error_codes import code_of
+from catena.errors import CatenaError, UnknownPartition, UnknownTopic
+from catena.formats.compression import Compression
+from catena.formats.recompress import recompress, stamp_append_time, timestamp_fault
+from catena.formats.record_batch import check_crc, parse_header
+from catena.loglets.base import Entry
+from catena.runtime import Clock, Tasks
+from catena.types import Buffer, Buffers, TopicId
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topic_configs import TopicSettings, settings_of
+from catena.virtual_log.topic_view import TopicView
+from catena.virtual_log.topics import TopicRecord
+from catena.wire.codes import Code
+from catena.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from catena.wire.requests import Request
+from catena.wire.schema import Message
+
+ACKS = (-1, 0, 1)
+"""A batch that is in the log is durable: there is nothing between one and all."""
+BY_ID = 13
+ZSTD_FROM = 7
+
+
+class _Append(NamedTuple):
+    log: VirtualLog
+    entry: Entry
+    response: PartitionProduceResponse
+
+
+class _Refused(Exception):
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Produce:
+    def __init__(self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks) -> None:
+        self._view = view
+        self._open_log = open_log
+        self._clock = clock
+        self._tasks = tasks
+
+    async def produce(self, request: Request, _client: Client) -> Later:
+        """Batches take their places here, in the order of the requests; the stores are waited for later."""
+        body = cast(ProduceRequest, request.body)
+        appends: list[_Append] = []
+        response = ProduceResponse(
+            responses=[await self._topic(topic, request.version, body, appends) for topic in body.topic_data]
+        )
+        answer = self._tasks.spawn("produce", self._append(appends, response, body.acks))
+        return Later(answer, goes_on=True)
+
+    async def _topic(
+        self, topic: TopicProduceData, version: int, body: ProduceRequest, appends: list[_Append]
+    ) -> TopicProduceResponse:
+        answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
+        record: TopicRecord | None = None
+        fault: tuple[Code, str] | None = None
+        if body.acks not in ACKS:
+            fault = Code.INVALID_REQUIRED_ACKS, f"acks are -1, 0 or 1, not {body.acks}"
+        elif body.transactional_id is not None:
+            fault = Code.INVALID_REQUEST, "transactions are not supported yet"
+        else:
+            try:
+                record = await self._find(topic, version)
+            except CatenaError as error:
+                unknown_id = isinstance(error, UnknownTopic) and version >= BY_ID
+                fault = Code.UNKNOWN_TOPIC_ID if unknown_id else code_of(error), str(error)
+        for data in topic.partition_data:
+            part = PartitionProduceResponse(index=data.index)
+            answer.partition_responses.append(part)
+            try:
+                if record is None or fault is not None:
+                    assert fault is not None
+                    raise _Refused(*fault)
+                appends.append(self._place(record, data, version, part))
+            except _Refused as refused:
+                _refuse(part, refused.code, str(refused))
+            except CatenaError as error:
+                _refuse(part, code_of(error), str(error))
+        return answer
+
+    async def _find(self, topic: TopicProduceData, version: int) -> TopicRecord:
+        if version >= BY_ID:
+            topic_id = TopicId(topic.topic_id)
+            return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
+        return self._view.cached(topic.name) or await self._view.get(topic.name)
+
+    def _place(
+        self, topic: TopicRecord, data: PartitionProduceData, version: int, part: PartitionProduceResponse
+    ) -> _Append:
+        if not 0 <= data.index < topic.partitions:
+            raise UnknownPartition(topic.name, data.index, topic.partitions)
+        settings = settings_of(topic.configs)
+        entry = _check(data.records, version, settings)
+        if settings.log_append_time or settings.compression is not None:
+            entry, part.log_append_time_ms = _rewrite(entry, settings, self._clock.now_ms())
+        elif settings.timestamp_before_max_ms is not None or settings.timestamp_after_max_ms is not None:
+            fault = timestamp_fault(
+                entry.data, self._clock.now_ms(), settings.timestamp_before_max_ms, settings.timestamp_after_max_ms
+            )
+            if fault is not None:
+                raise _Refused(Code.INVALID_TIMESTAMP, fault)
+        return _Append(self._open_log(topic, data.index), entry, part)
+
+    async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | None:
+        results = await asyncio.gather(*(append.log.append(append.entry) for append in appends), return_exceptions=True)
+        for append, result in zip(appends, results, strict=True):
+            if isinstance(result, int):
+                append.response.base_offset = result
+                append.response.log_start_offset = append.log.seen_start
+            elif isinstance(result, CatenaError):
+                if isinstance(result, UnknownTopic):
+                    self._view.forget(result.topic)
+                _refuse(append.response, code_of(result), str(result))
+            else:
+                raise result
+        if acks != 0:
+            return response
+        faults = [part for topic in response.responses for part in topic.partition_responses if part.error_code]
+        if faults:
+            # The only way to tell who does not listen; Kafka does so, too.
+            raise HangUp(f"a batch without acks was refused: {faults[0].error_message}")
+        return None
+
+
+def _check(records: Buffers | None, version: int, settings: TopicSettings) -> Entry:
+    """The one batch that a partition's part of a request holds."""
+    data: Buffer = records[0] if records else b""
+    header = parse_header(data)
+    if header.length != len(data):
+        raise _Refused(Code.INVALID_RECORD, "a request has one batch for each partition, and this one has more")
+    if header.length > settings.max_message_bytes:
+        raise _Refused(
+            Code.MESSAGE_TOO_LARGE,
+            f"a batch of {header.length} bytes, and max.message.bytes is {settings.max_message_bytes}",
+        )
+    check_crc(data, header)
+    if header.record_count != header.count or header.is_control:
+        raise _Refused(Code.INVALID_RECORD, "a producer's batch has a record for each offset and is no control batch")
+    if header.is_transactional:
+        raise _Refused(Code.INVALID_TXN_STATE, "transactions are not supported yet")
+    if header.compression is Compression.ZSTD and version < ZSTD_FROM:
+        raise _Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}")
+    return Entry(header, data)
+
+
+def _rewrite(entry: Entry, settings: TopicSettings, now_ms: int) -> tuple[Entry, int]:
+    data = entry.data
+    if settings.compression is not None:
+        data = recompress(data, settings.compression)
+    if settings.log_append_time:
+        data = stamp_append_time(data, now_ms)
+    return Entry(parse_header(data), data), now_ms if settings.log_append_time else -1
+
+
+def _refuse(part: PartitionProduceResponse, code: Code, message: str) -> None:
+    part.error_code, part.error_message, part.base_offset = code, message, -1
