@@ -173,7 +173,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _handle_requests(self) -> None:
         while True:
-            while not self._requests:
+            # One read may bring many small requests, so their number is bounded here as well.
+            while not self._requests or len(self._answers) >= self._settings.in_flight_max_requests:
                 self._wake_handler.clear()
                 await self._wake_handler.wait()
             frame = self._requests.popleft()
@@ -215,18 +216,19 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 # Shielded: what goes on when this connection is lost must not be cancelled with it.
                 message = await asyncio.shield(answer.answer) if isinstance(answer, Later) else answer
+                if message is not None:
+                    request = pending.request
+                    self._transport.writelines(
+                        response_frame(request.api, request.version, request.correlation_id, message)
+                    )
             except HangUp as error:
                 return self.hang_up(str(error))
             except Exception:
                 log.exception("%s v%d failed", pending.request.api.name, pending.request.version)
                 return self.hang_up("an answer could not be made")
-            if message is not None:
-                request = pending.request
-                self._transport.writelines(
-                    response_frame(request.api, request.version, request.correlation_id, message)
-                )
-                await self._may_write.wait()
+            await self._may_write.wait()
             self._answers.popleft()
+            self._wake_handler.set()
             self._release(pending.size)
 
     def _release(self, size: int) -> None:

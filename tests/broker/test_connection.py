@@ -1,0 +1,298 @@
+"""Connections over real sockets: order, bounds, and clients that do not behave."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from catena.broker.base import Answer, Client, HangUp, Later
+from catena.broker.connection import ConnectionSettings
+from catena.broker.server import Server
+from catena.errors import ConfigError
+from catena.runtime import SystemClock, SystemNetwork
+from catena.wire.apis import APIS
+from catena.wire.messages.api_versions import ApiVersionsResponse
+from catena.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from catena.wire.reader import read_message
+from catena.wire.requests import HEADER, Request
+from catena.wire.schema import Message
+from catena.wire.writer import write_message
+
+SETTINGS = ConnectionSettings(
+    request_max_bytes=100_000, in_flight_max_requests=4, in_flight_max_bytes=50_000, max_connections=3
+)
+HEARTBEAT, METADATA, API_VERSIONS = 12, 3, 18
+
+
+def frame(key: int, version: int, correlation_id: int, body: Message) -> bytes:
+    api = APIS[key]
+    flexible = api.is_flexible(version)
+    header = HEADER.pack(key, version, correlation_id, -1) + (b"\0" if flexible else b"")
+    out = b"".join(write_message(body, version, flexible, [header]))
+    return struct.pack(">i", len(out)) + out
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(10_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came true")
+
+
+class Desk:
+    """A handler whose answers the test gives, in the order it likes."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+        self.later: list[asyncio.Future[Message | None]] = []
+        self.came = asyncio.Event()
+
+    async def handle(self, request: Request, _client: Client) -> Answer:
+        self.asked.append(request)
+        self.came.set()
+        match request.body:
+            case HeartbeatRequest(group_id="later"):
+                self.later.append(asyncio.get_running_loop().create_future())
+                return Later(self.later[-1], goes_on=False)
+            case HeartbeatRequest(group_id="silent"):
+                return None
+            case HeartbeatRequest(group_id="broken"):
+                raise ZeroDivisionError
+            case HeartbeatRequest(group_id="unwritable"):
+                return HeartbeatResponse(error_code=1 << 20)
+            case HeartbeatRequest(group_id="bye"):
+                raise HangUp("enough")
+            case MetadataRequest():
+                return MetadataResponse(brokers=[MetadataResponseBroker(host="x" * 30_000) for _ in range(40)])
+        return HeartbeatResponse(error_code=7)
+
+    async def until_asked(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.asked) < count:
+                self.came.clear()
+                await self.came.wait()
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, socket: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.socket = socket
+
+    def send(self, correlation_id: int, group_id: str = "") -> None:
+        self.socket.write(frame(HEARTBEAT, 4, correlation_id, HeartbeatRequest(group_id=group_id)))
+
+    async def answer(self) -> int:
+        """The correlation id of the next answer."""
+        async with asyncio.timeout(10):
+            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
+            data = await self.reader.readexactly(size)
+        return int.from_bytes(data[:4], "big")
+
+    async def is_cut_off(self) -> bool:
+        try:
+            async with asyncio.timeout(10):
+                while await self.reader.read(1 << 20):
+                    pass
+        except ConnectionError:
+            pass
+        return True
+
+
+class Clients:
+    def __init__(self, server: Server, port: int) -> None:
+        self.server = server
+        self.port = port
+        self.peers: list[Peer] = []
+
+    async def connect(self) -> Peer:
+        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", self.port)))
+        return self.peers[-1]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture
+async def clients(desk: Desk) -> AsyncIterator[Clients]:
+    server = Server(SystemNetwork(), SystemClock(), desk.handle, SETTINGS)
+    clients = Clients(server, await server.listen("main", "127.0.0.1", 0))
+    yield clients
+    for peer in clients.peers:
+        peer.socket.close()
+    await server.close()
+
+
+class TestOrder:
+    async def test_answers_come_in_the_order_of_the_requests(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        for number, group in enumerate(["later", "", "later", ""]):
+            peer.send(number, group)
+        await desk.until_asked(4)
+        desk.later[1].set_result(HeartbeatResponse())
+        desk.later[0].set_result(HeartbeatResponse())
+        assert [await peer.answer() for _ in range(4)] == [0, 1, 2, 3]
+
+    async def test_who_wants_no_answer_gets_none(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.send(1, "silent")
+        peer.send(2, "later")
+        peer.send(3)
+        await desk.until_asked(3)
+        desk.later[0].set_result(None)
+        assert await peer.answer() == 3
+
+
+class TestBounds:
+    async def test_no_more_requests_are_taken_than_may_be_in_flight(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        for number in range(20):
+            peer.send(number, "later")
+            await asyncio.sleep(0.001)
+        await desk.until_asked(4)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        # One segment may bring several at once, so a few more may have been received; they wait for the first ones.
+        assert len(desk.asked) < 20
+        for number in range(20):
+            await desk.until_asked(number + 1)
+            desk.later[number].set_result(HeartbeatResponse())
+            assert await peer.answer() == number
+
+    async def test_a_request_that_is_too_large_ends_the_connection_and_no_other(self, clients: Clients) -> None:
+        peer, other = await clients.connect(), await clients.connect()
+        peer.socket.write(struct.pack(">i", 100_001))
+        assert await peer.is_cut_off()
+        other.send(1)
+        assert await other.answer() == 1
+
+    async def test_one_connection_too_many_is_closed(self, clients: Clients) -> None:
+        peers = [await clients.connect() for _ in range(3)]
+        for peer in peers:
+            peer.send(1)
+            assert await peer.answer() == 1
+        assert await (await clients.connect()).is_cut_off()
+        peers[0].send(2)
+        assert await peers[0].answer() == 2
+
+    async def test_who_stops_within_a_request_is_cut_off(self, clients: Clients) -> None:
+        peer, idle = await clients.connect(), await clients.connect()
+        peer.send(1)
+        idle.send(1)
+        assert await peer.answer() == await idle.answer() == 1
+        peer.socket.write(b"\0\0")
+        await peer.socket.drain()
+        connections = clients.server._connections
+        await until(lambda: any(each._frames.is_within for each in connections))
+        (stalled,) = [each for each in connections if each._frames.is_within]
+        stalled.check(stalled.last_seen + SETTINGS.stalled_max_ms / 1000 + 1)
+        assert await peer.is_cut_off()
+        idle.send(2)
+        assert await idle.answer() == 2
+
+    async def test_who_does_not_take_answers_is_cut_off(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(30):
+            peer.socket.write(frame(METADATA, 9, number, MetadataRequest()))
+        await desk.until_asked(4)
+        (connection,) = clients.server._connections
+        await until(lambda: not connection._may_write.is_set())
+        assert len(desk.asked) < 30
+        connection.check(connection.last_drained + SETTINGS.stalled_max_ms / 1000 + 1)
+        await until(lambda: clients.server.connections == 0)
+
+    async def test_who_is_idle_for_long_is_let_go(self, clients: Clients) -> None:
+        peer = await clients.connect()
+        peer.send(1)
+        assert await peer.answer() == 1
+        (connection,) = clients.server._connections
+        connection.check(connection.last_seen + SETTINGS.idle_max_ms / 1000 - 1)
+        peer.send(2)
+        assert await peer.answer() == 2
+        connection.check(connection.last_seen + SETTINGS.idle_max_ms / 1000 + 1)
+        assert await peer.is_cut_off()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pytest.param(b"", id="nothing"),
+            pytest.param(b"\xff" * 50, id="garbage"),
+            pytest.param(HEADER.pack(999, 0, 1, -1) + b"", id="unknown request"),
+            pytest.param(HEADER.pack(HEARTBEAT, 99, 1, -1) + b"", id="unknown version"),
+            pytest.param(HEADER.pack(0, 2, 1, -1) + b"", id="version that is advertised and refused"),
+            pytest.param(HEADER.pack(METADATA, 9, 1, -1) + b"\0\xff\xff\xff\xff\x07", id="too many entries"),
+        ],
+    )
+    async def test_a_request_that_can_not_be_read_ends_its_connection_only(self, clients: Clients, body: bytes) -> None:
+        peer, other = await clients.connect(), await clients.connect()
+        peer.socket.write(struct.pack(">i", len(body)) + body)
+        assert await peer.is_cut_off()
+        other.send(1)
+        assert await other.answer() == 1
+
+    async def test_an_unknown_version_of_api_versions_is_answered_in_v0(self, clients: Clients) -> None:
+        peer = await clients.connect()
+        body = HEADER.pack(API_VERSIONS, 99, 5, -1) + b"\0\0"
+        peer.socket.write(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", await peer.reader.readexactly(4))
+        data = memoryview(await peer.reader.readexactly(size))
+        answer, end = read_message(ApiVersionsResponse, 0, False, data, 4)
+        assert (answer.error_code, end) == (35, size)
+        assert {key.api_key for key in answer.api_keys} == set(APIS)
+
+    @pytest.mark.parametrize("group", ["broken", "bye", "unwritable"])
+    async def test_a_handler_that_fails_ends_its_connection_only(self, clients: Clients, group: str) -> None:
+        peer, other = await clients.connect(), await clients.connect()
+        peer.send(1, group)
+        assert await peer.is_cut_off()
+        other.send(1)
+        assert await other.answer() == 1
+
+    async def test_an_answer_that_fails_later_ends_its_connection(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.send(1, "later")
+        await desk.until_asked(1)
+        desk.later[0].set_exception(HangUp("no"))
+        assert await peer.is_cut_off()
+
+
+class TestEnd:
+    async def test_a_long_poll_ends_with_its_client(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.send(1, "later")
+        await desk.until_asked(1)
+        peer.socket.close()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(10):
+                await desk.later[0]
+
+    async def test_a_drain_answers_what_was_taken_and_takes_no_more(self, clients: Clients, desk: Desk) -> None:
+        peer, idle = await clients.connect(), await clients.connect()
+        idle.send(1)
+        assert await idle.answer() == 1
+        peer.send(1, "later")
+        await desk.until_asked(2)
+        draining = asyncio.ensure_future(clients.server.drain(10))
+        assert await idle.is_cut_off()
+        peer.send(2)
+        desk.later[0].set_result(HeartbeatResponse())
+        assert await peer.answer() == 1
+        assert await peer.is_cut_off()
+        await draining
+        assert clients.server.connections == 0
+        with pytest.raises(ConnectionError):
+            await clients.connect()
+
+    async def test_a_port_that_is_taken_is_named(self, clients: Clients, desk: Desk) -> None:
+        server = Server(SystemNetwork(), SystemClock(), desk.handle, SETTINGS)
+        with pytest.raises(ConfigError, match=f"'extra'.*{clients.port}.*another port"):
+            await server.listen("extra", "127.0.0.1", clients.port)
