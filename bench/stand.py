@@ -5,21 +5,37 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 from catena.config import Settings
 from catena.formats.record_batch import parse_header
 from catena.formats.records import build_batch
 from catena.loglets.base import Entry
+from catena.meta.base import MetaStore
 from catena.node import Node
 from catena.runtime import SystemClock, SystemEntropy
 from catena.stores import open_stores
 
 
+class WithoutTransact:
+    """Forwards to a meta store, and says that it can't transact: then commits are made one partition at a time."""
+
+    can_transact = False
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._meta, name)
+
+
 @asynccontextmanager
-async def open_node(settings: Settings) -> AsyncIterator[Node]:
+async def open_node(settings: Settings, transact: bool = True) -> AsyncIterator[Node]:
+    """`transact`: whether the meta store is used with it, where it could be."""
     clock, entropy = SystemClock(), SystemEntropy()
     async with open_stores(settings, clock, entropy) as stores:
-        node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
+        meta = stores.meta if transact else cast(MetaStore, WithoutTransact(stores.meta))
+        node = await Node.start(settings, meta, stores.objects, clock, entropy)
         try:
             yield node
         finally:

@@ -6,6 +6,7 @@
     stores        latency, lost answers, late effects; `steps` names every write
     cluster       the product's own `Node`s on these stores
     workload      writers, readers, fencers, reconfigurers, trimmers, a deleter, made of `clients`' calls
+    leases        clients of sessions: at most one of them has the lease
     history       what each client asked and was told, in order
     checker       what the history may not contain; `invariants`: what the stored state may not look like
     mutations     deliberate bugs, each of which the above must catch

@@ -206,6 +206,20 @@ def producer_order(part: LogHistory) -> Iterator[Violation]:
                 yield Violation("producer reordered", f"{part.log}: producer {producer_id}: {left} then {right}")
 
 
+def calls_keep_their_order(part: LogHistory) -> Iterator[Violation]:
+    """Appends that were called on one node one after the other stand in that order, whatever became of each."""
+    by_pipeline: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    for offset, append in _where_they_stand(part):
+        if append.pipeline:
+            by_pipeline[append.pipeline].append((append.invoked, offset, append.batch))
+    for calls in by_pipeline.values():
+        for (_, left, first), (_, right, second) in pairwise(sorted(calls)):
+            if left >= right:
+                yield Violation(
+                    "call order", f"{part.log}: batch {first} at {left} was called before batch {second} at {right}"
+                )
+
+
 def tails_are_linearizable(part: LogHistory) -> Iterator[Violation]:
     """A tail is at least what anyone knew when it was asked for, and counts nothing that was appended after it."""
     known = _KnownEnds(part)
@@ -328,6 +342,7 @@ RULES = (
     nothing_acked_is_missing,
     real_time_order,
     producer_order,
+    calls_keep_their_order,
     tails_are_linearizable,
     reads_never_go_back,
     no_unexpected_error,

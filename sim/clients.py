@@ -6,8 +6,9 @@ Each kind of answer is put into one of three: done, surely not done, nobody know
 
 from __future__ import annotations
 
+import asyncio
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from catena.errors import (
@@ -85,20 +86,41 @@ class Client:
 
     async def append(self, call: Append, entry: Entry, machine: Machine) -> Exception | None:
         """One attempt; returns why there is no ack. Whether that settles the append is for the caller to say."""
-        what = f"append batch {call.batch} x{call.count} on {machine.name}"
-        if call.invoked:
-            self.history.note(f"{self.name} {call.log} {what} again ...")
-        else:
-            self.history.invoke(call, what)
+        (error,) = await self.append_in_order([(call, entry)], machine)
+        return error
+
+    async def append_in_order(
+        self, batches: Sequence[tuple[Append, Entry]], machine: Machine
+    ) -> list[Exception | None]:
+        """One attempt with all of them, called one after the other; for each why there is no ack."""
+        pipeline = 0
+        for call, _ in batches:
+            what = f"append batch {call.batch} x{call.count} on {machine.name}"
+            if call.invoked:
+                self.history.note(f"{self.name} {call.log} {what} again ...")
+            else:
+                self.history.invoke(call, what)
+                if call.stamp is None:
+                    pipeline = call.pipeline = pipeline or call.invoked
+        entries = [entry for _, entry in batches]
+        answers: list[int | Exception]
         try:
-            call.offset = await machine.call_log(call.log, lambda log: log.append(entry), self._patience())
+            answers = await machine.call_log(
+                batches[0][0].log, lambda log: _append_in_order(log, entries), self._patience()
+            )
         except Exception as error:
-            if not isinstance(error, (*NOT_DONE, *NOT_KNOWN, OutOfOrderSequence, ProducerFenced)):
-                call.error = _with_place(error)
-            self.history.note(f"{self.name} {call.log} {what}: {_brief(error)}")
-            return error
-        self.history.ok(call, f"batch {call.batch} at {call.offset}")
-        return None
+            answers = [error] * len(batches)
+        return [self._take_append(call, answer) for (call, _), answer in zip(batches, answers, strict=True)]
+
+    def _take_append(self, call: Append, answer: int | Exception) -> Exception | None:
+        if isinstance(answer, int):
+            call.offset = answer
+            self.history.ok(call, f"batch {call.batch} at {call.offset}")
+            return None
+        if not isinstance(answer, (*NOT_DONE, *NOT_KNOWN, OutOfOrderSequence, ProducerFenced)):
+            call.error = _with_place(answer)
+        self.history.note(f"{self.name} {call.log} append batch {call.batch}: {_brief(answer)}")
+        return answer
 
     async def read(self, log: LogId, offset: int, machine: Machine, max_bytes: int, final: bool = False) -> Read:
         call = Read(log, self.name, 0, offset=offset, final=final)
@@ -219,6 +241,31 @@ def settle(client: Client, call: Append, errors: list[Exception]) -> None:
         client.history.failed(call, _brief(errors[-1]))
     else:
         client.history.unknown(call, _brief(errors[-1]) if errors else "never sent")
+
+
+async def _append_in_order(log: VirtualLog, entries: Sequence[Entry]) -> list[int | Exception]:
+    """Each is called once the one before has been called, and not once it is answered; none once one has failed."""
+    loop = asyncio.get_running_loop()
+    tasks: list[asyncio.Task[int | Exception]] = []
+    for entry in entries:
+        called: asyncio.Future[None] = loop.create_future()
+        tasks.append(loop.create_task(_append(log, entry, called, list(tasks))))
+        await called
+    return await asyncio.gather(*tasks)
+
+
+async def _append(
+    log: VirtualLog, entry: Entry, called: asyncio.Future[None], before: list[asyncio.Task[int | Exception]]
+) -> int | Exception:
+    """The log has the call before anyone who waits for `called` runs."""
+    if not called.done():
+        called.set_result(None)
+    if any(task.done() and (task.cancelled() or isinstance(task.result(), Exception)) for task in before):
+        return NotConnected("not sent: the one before it has failed")
+    try:
+        return await log.append(entry)
+    except Exception as error:
+        return error
 
 
 def _brief(error: Exception) -> str:

@@ -25,12 +25,14 @@ from sim.invariants import Invariants
 from sim.loop import Chance, Process, SimLoop
 from sim.runtime import SimClock, SimEntropy
 from sim.scenario import Scenario
-from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, Wire
+from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, Wire, at_once
 
 T = TypeVar("T")
 
 RESTART_S = 2.0
 PATIENCE_S = 20.0
+LEASE = "llog/lease"
+"""An ephemeral record that at most one session has."""
 
 
 class NotConnected(Exception):
@@ -187,6 +189,7 @@ class World:
         clock = SimClock(loop)
         self._meta = ObservedMeta(clock)
         self._meta.observer = self.invariants.changed
+        self._meta.index_observer = self.invariants.index_put
         self._objects = MemoryObjects(clock)
         shared = (scenario.watches, self.chaos, history, tally)
         self._meta_wire = Wire("meta", loop, self.random, scenario.meta, *shared)
@@ -209,6 +212,11 @@ class World:
         self.chaos.heal()
         self._meta_wire.heal()
         self._object_wire.heal()
+
+    def holder(self) -> str | None:
+        """The session that has the lease now."""
+        record = at_once(self._meta.get(LEASE))
+        return None if record is None else record.value.decode()
 
     def meta_for_a_process(self) -> FaultyMeta:
         return FaultyMeta(self._meta, self.random.random() < self.scenario.transact, self._meta_wire)

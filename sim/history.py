@@ -69,6 +69,8 @@ class Append(Call):
     stamp: Stamp | None = None
     offset: int = -1
     """Of the first record, once acked."""
+    pipeline: int = 0
+    """Not 0: the same for appends that were called on one node one after the other, none waiting for the last."""
 
     @property
     def end(self) -> int:

@@ -2,17 +2,17 @@
 
 The TLA+ invariants of the leaderless log, stated over our records and, where they speak of time, over each change:
 
-    S1  an index entry, a handoff and the end of a link never change; an epoch names one link only
+    S1  an index entry and a handoff are written once, and the end of a link is; an epoch names one link only
     S2  `next` and the epoch of a control record never go back; nor do `start` and `next_epoch` of a chain
     S3  a fenced control record takes no append; a link is closed only where its control record is fenced
     S7  no two index entries overlap, and none lies at or beyond `next`
     S8  every offset below `next` that a reader may ask for is in the index or in `pending`
+    S9  an index entry comes up below the boundary only by a writer that had looked before the boundary passed it
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 
 import msgspec
 
@@ -41,6 +41,13 @@ class PartitionState:
         self.ends: list[int] = []
         self.links: dict[int, tuple[str, int]] = {}
         """By epoch: kind and base of the link that was given it."""
+        self.boundaries: list[tuple[int, int]] = [(0, 0)]
+        """Each boundary and the number of the change that brought it."""
+
+    def passed_at(self, offset: int) -> int | None:
+        """The number of the change with which the boundary passed this offset."""
+        at = bisect_left(self.boundaries, (offset + 1, 0))
+        return self.boundaries[at][1] if at < len(self.boundaries) else None
 
     def covers(self, start: int, end: int) -> int:
         """The first offset in [start, end) that is neither in the index nor in `pending`; `end` if there is none."""
@@ -62,15 +69,14 @@ class Invariants:
     def __init__(self) -> None:
         self.violations: list[Violation] = []
         self.partitions: dict[str, PartitionState] = {}
-        self._immutable = defaultdict[str, set[bytes]](set)
+        self._changes = 0
 
     def changed(self, key: str, old: bytes | None, new: bytes | None) -> None:
         """One record was written (or, with `new` None, deleted)."""
-        at = key.find("/partitions/")
-        if at < 0:
+        self._changes += 1
+        if "/partitions/" not in key:
             return
-        prefix = key[: key.index("/", at + len("/partitions/")) + 1]
-        state = self.partitions.setdefault(prefix, PartitionState(prefix))
+        state = self._state(key)
         match kind_of(key):
             case "control" if new is not None:
                 self._control_changed(state, _control.decode(new))
@@ -80,6 +86,13 @@ class Invariants:
                 self._index_changed(state, int(key[-keys.OFFSET_DIGITS :]), None if new is None else _entry.decode(new))
             case "handoff" if old is not None and new is not None and old != new:
                 self._broken("S1", f"{key} was written twice")
+
+    def index_put(self, key: str, looked: int | None) -> None:
+        """An index entry was put alone, by somebody who last looked at the chain at that change; None: never."""
+        state = self._state(key)
+        passed_at = state.passed_at(int(key[-keys.OFFSET_DIGITS :]))
+        if passed_at is not None and (looked is None or looked >= passed_at):
+            self._broken("S9", f"{key} was put below the boundary, which had passed it at {passed_at}, seen {looked}")
 
     def check_end(self) -> None:
         """Once everything is quiet: all that a reader may ask for can be found."""
@@ -120,8 +133,7 @@ class Invariants:
                     self._broken("S8", f"{state.prefix} index entry {end} was deleted above the boundary")
             return
         if old is not None:
-            if old != new:
-                self._broken("S1", f"{state.prefix} index entry {end} was changed")
+            self._broken("S1", f"{state.prefix} index entry {end} was written twice")
             return
         for other in (state.entries[each] for each in state.ends[max(at - 1, 0) : at + 1]):
             if other.start_offset <= new.end_offset and new.start_offset <= other.end_offset:
@@ -133,6 +145,8 @@ class Invariants:
 
     def _chain_changed(self, state: PartitionState, new: Chain) -> None:
         old, state.chain = state.chain, new
+        if new.boundary > state.boundaries[-1][0]:
+            state.boundaries.append((new.boundary, self._changes))
         for link in new.links:
             if state.links.setdefault(link.epoch, (link.kind, link.base)) != (link.kind, link.base):
                 self._broken("S1", f"{state.prefix} epoch {link.epoch} names {state.links[link.epoch]} and {link}")
@@ -158,6 +172,10 @@ class Invariants:
             return
         if control.epoch != link.epoch or control.state != "FENCED" or control.next != link.end:
             self._broken("S3", f"{state.prefix} {link} was closed, but control is {_brief(control)}")
+
+    def _state(self, key: str) -> PartitionState:
+        prefix = key[: key.index("/", key.index("/partitions/") + len("/partitions/")) + 1]
+        return self.partitions.setdefault(prefix, PartitionState(prefix))
 
     def _broken(self, rule: str, what: str) -> None:
         self.violations.append(Violation(f"{rule} (stored state)", what))

@@ -2,71 +2,37 @@
 
 A mutation is a context manager that replaces one function or method of the product by a broken one and puts it back.
 It is named by the rule that it breaks. Some are mistakes of known systems, some were in this one until a seed found
-them.
+them. Those of the loglet and of sessions are here, those of the chain in `chain_mutations`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from catena.errors import OutcomeUnknown, StaleView, StoreUnavailable
-from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
+from catena.loglets.base import Entry, LinkSpec, SealResult, Tail
 from catena.loglets.diskless import commit_by_group, commit_by_pending, loglet, plan, seal
+from catena.loglets.diskless import materialize as materialize_module
 from catena.loglets.diskless.commit import Work
 from catena.loglets.diskless.loglet import DisklessLoglet
 from catena.loglets.diskless.materialize import materialize
-from catena.loglets.diskless.partition import Partition
+from catena.loglets.diskless.partition import Partition, Run
 from catena.loglets.diskless.reader import Reader
-from catena.loglets.diskless.records import Control, IndexEntry
+from catena.loglets.diskless.records import Control, IndexEntry, ProducerRecord, encode
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.loglets.diskless.writer import Writer
 from catena.meta import keys
 from catena.meta.base import Group, MetaStore, Put
+from catena.meta.sessions import KeptSession
 from catena.runtime import Clock
-from catena.types import ANY, Buffers, Expect, Offset, TopicPartition, Version
-from catena.virtual_log import chain as chains
-from catena.virtual_log import log as log_module
-from catena.virtual_log import reconfigure
-from catena.virtual_log.chain import Chain
-from catena.virtual_log.chain_store import ChainStore, Published
-from catena.virtual_log.log import VirtualLog
-from catena.virtual_log.topics import TopicRecord, Topics
-from sim.run import Result, run_seed
+from catena.types import ANY, Buffers, Offset, TopicPartition, Version
+from sim import chain_mutations
+from sim.mutating import MUTATIONS, Mutation, first_catch, mutation, nothing, replaced
 
-
-class Mutation(NamedTuple):
-    name: str
-    broken: Callable[[], AbstractContextManager[None]]
-
-
-MUTATIONS: list[Mutation] = []
-
-
-def first_catch(mutation: Mutation, seeds: Iterable[int]) -> Result | None:
-    """The first of these seeds that fails while the bug is in; None if it goes unnoticed."""
-    with mutation.broken():
-        return next((result for result in map(run_seed, seeds) if result.violations), None)
-
-
-@contextmanager
-def replaced(owner: Any, name: str, new: object) -> Iterator[None]:
-    old = getattr(owner, name)
-    setattr(owner, name, new)
-    try:
-        yield
-    finally:
-        setattr(owner, name, old)
-
-
-def mutation(make: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
-    """Register the bug under the name of the function that lets it loose."""
-    broken = contextmanager(make)
-    MUTATIONS.append(Mutation(make.__name__.replace("_", " "), broken))
-    return broken
+__all__ = ["MUTATIONS", "Mutation", "chain_mutations", "first_catch"]
 
 
 @mutation
@@ -150,19 +116,6 @@ def commit_is_not_conditional_on_the_control_record() -> Iterator[None]:
 
 
 @mutation
-def epoch_is_used_twice() -> Iterator[None]:
-    real = chains.intend
-
-    def same_epoch(chain: Chain, *args: Any) -> Chain:
-        changed = real(chain, *args)
-        assert changed.intent is not None
-        return msgspec.structs.replace(changed, intent=msgspec.structs.replace(changed.intent, epoch=chain.last.epoch))
-
-    with replaced(chains, "intend", same_epoch), replaced(chains, "_checked", lambda _, new: new):
-        yield
-
-
-@mutation
 def seal_takes_its_tail_before_it_fences() -> Iterator[None]:
     async def early(meta: MetaStore, clock: Clock, link: LinkSpec) -> SealResult:
         before = seal._found(await meta.get(keys.control(link.partition))).control
@@ -176,13 +129,7 @@ def seal_takes_its_tail_before_it_fences() -> Iterator[None]:
 
 @mutation
 def seal_forgets_producers_that_are_still_pending() -> Iterator[None]:
-    with replaced(seal, "materialize", _nothing):
-        yield
-
-
-@mutation
-def producers_are_not_handed_over() -> Iterator[None]:
-    with replaced(reconfigure, "create_handoff", _nothing):
+    with replaced(seal, "materialize", nothing):
         yield
 
 
@@ -250,30 +197,6 @@ def upload_of_unknown_outcome_is_taken_for_done() -> Iterator[None]:
 
 
 @mutation
-def change_is_finished_by_whoever_sealed_for_another() -> Iterator[None]:
-    real = chains.finish
-
-    def anyones(chain: Chain, nonce: str, tail: Offset) -> Chain:
-        return real(chain, chain.intent.nonce if chain.intent is not None else nonce, tail)
-
-    with replaced(chains, "finish", anyones), replaced(chains, "_checked", lambda _, new: new):
-        yield
-
-
-@mutation
-def chain_is_published_without_compare_and_set() -> Iterator[None]:
-    real = ChainStore._publish
-
-    async def overwrite(
-        self: ChainStore, tp: TopicPartition, kind: str, signed: Chain, _expect: Version | Expect
-    ) -> Published:
-        return await real(self, tp, kind, signed, ANY)
-
-    with replaced(ChainStore, "_publish", overwrite):
-        yield
-
-
-@mutation
 def trim_deletes_index_entries_above_the_start() -> Iterator[None]:
     async def too_much(self: DisklessLoglet, offset: Offset) -> None:
         tp = self._link.partition
@@ -284,29 +207,11 @@ def trim_deletes_index_entries_above_the_start() -> Iterator[None]:
 
 
 @mutation
-def deleted_topic_is_left_open_to_late_writers() -> Iterator[None]:
-    async def name_only(self: Any, topic: TopicRecord) -> None:
-        await self._free_name(topic)
-
-    with replaced(Topics, "_finish_delete", name_only):
-        yield
-
-
-@mutation
-def name_of_a_deleted_topic_becomes_absent_again() -> Iterator[None]:
-    async def remove(self: Any, topic: TopicRecord) -> None:
-        await self._meta.delete(keys.topic(topic.name))
-
-    with replaced(Topics, "_free_name", remove):
-        yield
-
-
-@mutation
 def pending_of_an_earlier_epoch_is_forgotten() -> Iterator[None]:
     async def of_this_epoch(meta: Any, link: LinkSpec, epoch: Any, pending: Any, expect: Any = None) -> Any:
         return await materialize(meta, link, epoch, pending, expect) if epoch == link.epoch else {}
 
-    with replaced(seal, "materialize", _nothing), replaced(commit_by_pending, "materialize", of_this_epoch):
+    with replaced(seal, "materialize", nothing), replaced(commit_by_pending, "materialize", of_this_epoch):
         yield
 
 
@@ -335,24 +240,6 @@ def sealed_links_tail_is_taken_for_the_logs() -> Iterator[None]:
 
 
 @mutation
-def start_comes_from_a_cache() -> Iterator[None]:
-    async def cached(self: VirtualLog) -> Offset:
-        return (await self.chain()).start
-
-    with replaced(VirtualLog, "start", cached):
-        yield
-
-
-@mutation
-def change_of_a_dead_node_is_left_unfinished() -> Iterator[None]:
-    async def wait(_log: Any, chain: Chain) -> Chain:
-        return chain
-
-    with replaced(log_module, "finish", wait):
-        yield
-
-
-@mutation
 def unknown_outcome_is_forgotten_when_the_retry_is_refused() -> Iterator[None]:
     real = commit_by_pending.CommitByPending._attempt
 
@@ -369,31 +256,7 @@ def unknown_outcome_is_forgotten_when_the_retry_is_refused() -> Iterator[None]:
 
 @mutation
 def rejection_is_judged_by_an_old_view() -> Iterator[None]:
-    with replaced(commit_by_pending.CommitByPending, "_verify", _nothing):
-        yield
-
-
-@mutation
-def trim_deletes_the_handoff_of_a_link_that_is_left() -> Iterator[None]:
-    real = VirtualLog.trim
-
-    async def greedy(self: VirtualLog, offset: Offset) -> Offset:
-        start = await real(self, offset)
-        await self.meta.delete_range(keys.handoff(self.tp, 0), keys.handoff(self.tp, 1 << 60))
-        return start
-
-    with replaced(VirtualLog, "trim", greedy):
-        yield
-
-
-@mutation
-def empty_read_below_the_start_is_taken_for_the_tail() -> Iterator[None]:
-    real = VirtualLog._nothing_at
-
-    async def at_tail(self: VirtualLog, offset: Offset) -> list[Batch]:
-        return [] if offset == self._seen_tail else await real(self, offset)
-
-    with replaced(VirtualLog, "_nothing_at", at_tail):
+    with replaced(commit_by_pending.CommitByPending, "_verify", nothing):
         yield
 
 
@@ -403,5 +266,71 @@ def appends_wake_nobody_who_waits_for_the_tail() -> Iterator[None]:
         yield
 
 
-async def _nothing(*_: Any) -> dict[int, Version]:
-    return {}
+@mutation
+def materialize_does_not_look_at_the_boundary() -> Iterator[None]:
+    async def nowhere() -> Offset:
+        return 0
+
+    async def blindly(meta: Any, link: LinkSpec, epoch: Any, pending: Any, expect: Any = None) -> Any:
+        return await materialize(meta, link._replace(boundary=nowhere), epoch, pending, expect)
+
+    with (
+        replaced(commit_by_group, "materialize", blindly),
+        replaced(commit_by_pending, "materialize", blindly),
+        replaced(seal, "materialize", blindly),
+    ):
+        yield
+
+
+@mutation
+def materialize_overwrites_what_is_in_the_index() -> Iterator[None]:
+    async def overwrite(meta: MetaStore, tp: TopicPartition, entry: IndexEntry) -> None:
+        await meta.put(keys.index(tp, entry.end_offset), encode(entry))
+
+    with replaced(materialize_module, "_create_index_entry", overwrite):
+        yield
+
+
+@mutation
+def materialize_takes_producers_back() -> Iterator[None]:
+    async def overwrite(
+        meta: MetaStore, tp: TopicPartition, producer_id: int, record: ProducerRecord, _expect: Any
+    ) -> Version:
+        return await meta.put(keys.producer(tp, producer_id), encode(record))
+
+    with replaced(materialize_module, "_advance_producer", overwrite):
+        yield
+
+
+@mutation
+def uploads_are_committed_in_the_order_in_which_they_end() -> Iterator[None]:
+    real = Writer._put_blob
+
+    async def first_come(self: Writer, runs: list[Run]) -> None:
+        await real(self, runs)
+        for run in runs:
+            line = run.partition.runs
+            line.remove(run)
+            line.insert(next((at for at, other in enumerate(line) if not other.uploaded), len(line)), run)
+
+    with replaced(Writer, "_put_blob", first_come):
+        yield
+
+
+@mutation
+def renewal_of_unknown_outcome_is_taken_for_done() -> Iterator[None]:
+    real = KeptSession._renew_once
+
+    async def hopeful(self: KeptSession) -> None:
+        sent = self._clock.monotonic()
+        await real(self)
+        self._deadline = sent + self._ttl_s
+
+    with replaced(KeptSession, "_renew_once", hopeful):
+        yield
+
+
+@mutation
+def session_is_believed_in_until_its_loss_is_told() -> Iterator[None]:
+    with replaced(KeptSession, "alive", property(lambda self: not self._over)):
+        yield

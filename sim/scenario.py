@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from catena.loglets.diskless.loglet import DisklessSettings
+from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.loglets.diskless.writer import WriterSettings
 from sim.loop import Chance
 from sim.steps import DELETE_STEPS, STEPS, TRIM_STEPS
@@ -81,6 +82,8 @@ class Scenario:
     trimmers: int
     deleters: int
     restarters: int
+    holders: int
+    """Of the lease."""
     think_s: float
     """Mean pause of a client between two calls."""
     diskless: DisklessSettings
@@ -89,7 +92,7 @@ class Scenario:
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
     trimmers, deleters = int(random.random() < 0.5), int(random.random() < 0.35)
-    targets = random.sample(STEPS, 3) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
+    targets = random.sample(STEPS, 4) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
     return Scenario(
         seed=seed,
         transact=random.random() if random.random() < 0.1 else float(seed % 2 == 0),
@@ -112,6 +115,7 @@ def draw(seed: int) -> Scenario:
         trimmers=trimmers,
         deleters=deleters,
         restarters=int(random.random() < 0.3),
+        holders=random.choice((0, 0, 1, 2)),
         think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
         diskless=_diskless_settings(random),
     )
@@ -153,7 +157,7 @@ def _diskless_settings(random: Chance) -> DisklessSettings:
             buffer_max_bytes=random.choice((600, 128 << 20, 128 << 20)),
             commit_deadline_ms=random.choice((2_000, 10_000, 30_000)),
         ),
-        tail_cache_bytes=random.choice((0, 300, 64 << 20)),
+        tail_cache_bytes=random.choice((0, 4 * OVERHEAD_BYTES, 64 << 20)),
         blob_cache_bytes=random.choice((0, 600, 64 << 20)),
     )
 

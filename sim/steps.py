@@ -33,7 +33,11 @@ STEPS = (
     "handoff:delete range",
     "index:create",
     "index:delete range",
+    "lease:create",
     "producer:put",
+    "session:end",
+    "session:open",
+    "session:renew",
     "topic:create",
     "topic:delete",
     "topic:free",
@@ -65,6 +69,11 @@ def kind_of(key: str) -> str:
     if len(parts) >= 6 and parts[2] == "partitions":
         return parts[5] if parts[4] == "meta" else {"producers": "producer"}.get(parts[4], parts[4])
     return parts[-1]
+
+
+def chain_of(key: str) -> str:
+    """The key of the chain of the partition that this record belongs to."""
+    return "/".join([*key.split("/")[:4], "meta", "chain"])
 
 
 def name_put(key: str, value: bytes, old: bytes | None) -> str:

@@ -16,20 +16,25 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from catena.errors import CatenaError, Conflict, OutcomeUnknown, StoreUnavailable
 from catena.meta.base import SCAN_LIMIT, Committed, Group, GroupResult, Record, Refused, Session, Watch
 from catena.meta.memory import MemoryMeta
+from catena.meta.sessions import KeptSession
 from catena.objects.base import Blob, ObjectInfo, Range
 from catena.objects.memory import MemoryObjects
+from catena.runtime import Tasks
 from catena.types import ANY, Buffer, Buffers, ETag, Expect, Version
 from sim import steps
 from sim.chaos import Chaos, Moment, Strike, Tally
 from sim.history import History
 from sim.loop import PROCESS, Chance, Process, SimLoop
+from sim.runtime import SimClock
 from sim.scenario import StoreFaults, WatchFaults
 
 T = TypeVar("T")
@@ -102,8 +107,12 @@ class Wire:
 
     def heal(self) -> None:
         """No call fails from now on; what is under way or late still arrives."""
-        self._faults, self._watches = StoreFaults(), WatchFaults()
+        self.become(StoreFaults())
+        self._watches = WatchFaults()
         self._down_until = 0.0
+
+    def become(self, faults: StoreFaults) -> None:
+        self._faults = faults
 
     async def wake_up(self, watch: Watch) -> None:
         """Loses wake-ups, delays them, and wakes for nothing: all that a hint may do."""
@@ -251,42 +260,81 @@ class FaultyWatch:
         self._inner.close()
 
 
+LOOKS: ContextVar[Mapping[str, int]] = ContextVar("looks", default=MappingProxyType({}))
+"""By chain key: at which change of the store the running task last looked at that chain."""
+
+
 class ObservedMeta(MemoryMeta):
     """The one store behind all wires; tells an observer of every change, in the order in which they take effect."""
 
     observer: Callable[[str, bytes | None, bytes | None], None]
 
+    def __init__(self, clock: SimClock) -> None:
+        super().__init__(clock)
+        self.clock = clock
+        self.changes = 0
+        """How many there were: the store's own time."""
+        self.index_observer: Callable[[str, int | None], None] = lambda _key, _looked: None
+        """Told of each index entry that was put alone, and when its writer had last looked at the chain."""
+
+    def put_index(self, key: str, value: bytes, expect: Version | Expect, looked: int | None) -> Version:
+        version = at_once(self.put(key, value, expect))
+        self.index_observer(key, looked)
+        return version
+
+    def open_session(self, ttl_ms: int) -> str:
+        """As `session` does, but kept alive by the process that asks, over its own wire."""
+        self._last_session += 1
+        name = f"session-{self._last_session}"
+        self._deadlines[name] = self.clock.monotonic() + ttl_ms / 1000
+        return name
+
+    def renew_session(self, name: str, ttl_ms: int) -> bool:
+        return at_once(self._renew(name, ttl_ms))
+
+    def end_session(self, name: str) -> None:
+        at_once(self._end(name))
+
     def _write(self, key: str, value: bytes, session: str | None) -> Version:
         old = self._find(key)
         version = super()._write(key, value, session)
+        self.changes += 1
         self.observer(key, old and old.value, value)
         return version
 
     def _remove(self, key: str) -> None:
         old = self._find(key)
         super()._remove(key)
+        self.changes += 1
         self.observer(key, old and old.value, None)
 
 
 class FaultyMeta:
     """One process's way to the meta store that all share."""
 
-    def __init__(self, inner: MemoryMeta, can_transact: bool, wire: Wire) -> None:
+    def __init__(self, inner: ObservedMeta, can_transact: bool, wire: Wire) -> None:
         self._inner = inner
         self._can_transact = can_transact
         self._wire = wire
+        self._tasks = Tasks("sessions")
 
     @property
     def can_transact(self) -> bool:
         return self._can_transact
 
     async def get(self, key: str) -> Record | None:
-        return await self._wire.read(lambda: at_once(self._inner.get(key)))
+        record, looked = await self._wire.read(lambda: (at_once(self._inner.get(key)), self._inner.changes))
+        if steps.kind_of(key) == "chain":
+            LOOKS.set({**LOOKS.get(), key: looked})
+        return record
 
     async def put(
         self, key: str, value: bytes, expect: Version | Expect = ANY, ephemeral: Session | None = None
     ) -> Version:
         step = steps.name_put(key, value, self._value(key))
+        if step == "index:create":
+            looked = LOOKS.get().get(steps.chain_of(key))
+            return await self._wire.write(step, lambda: self._inner.put_index(key, value, expect, looked))
         return await self._wire.write(step, lambda: at_once(self._inner.put(key, value, expect, ephemeral)))
 
     async def delete(self, key: str, expect: Version | Expect = ANY) -> None:
@@ -310,11 +358,21 @@ class FaultyMeta:
     def watch(self, prefix: str) -> FaultyWatch:
         return FaultyWatch(self._inner.watch(prefix), self._wire)
 
-    async def session(self, ttl_ms: int) -> Session:
-        return await self._inner.session(ttl_ms)
+    async def session(self, ttl_ms: int) -> KeptSession:
+        inner, started = self._inner, self._inner.clock.monotonic()
+        name = await self._wire.write("session:open", lambda: inner.open_session(ttl_ms))
+        session = KeptSession(name, ttl_ms, started, inner.clock, self._renew, self._end)
+        self._tasks.spawn(f"keep {name} alive", session.keep_alive())
+        return session
 
     async def close(self) -> None:
         """The store outlives each process."""
+
+    async def _renew(self, name: str, ttl_ms: int) -> bool:
+        return await self._wire.write("session:renew", lambda: self._inner.renew_session(name, ttl_ms))
+
+    async def _end(self, name: str) -> None:
+        await self._wire.write("session:end", lambda: self._inner.end_session(name))
 
     def _apply_group(self, group: Group) -> GroupResult:
         (result,) = at_once(self._inner.transact([group]))

@@ -18,6 +18,7 @@ from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
 from sim.cluster import Machine, NoAnswer, World
 from sim.history import Append, Delete, LogId, Outcome, Stamp
+from sim.leases import hold, take_at_last
 from sim.stores import LATE_S, TIMEOUT_S
 
 MAIN, DOOMED = "main", "doomed"
@@ -62,6 +63,7 @@ def _clients(world: World) -> list[Coroutine[Any, Any, None]]:
     clients += [trim(Client(world, f"t{n}")) for n in range(scenario.trimmers)]
     clients += [delete(Client(world, f"d{n}")) for n in range(scenario.deleters)]
     clients += [restart(Client(world, f"s{n}")) for n in range(scenario.restarters)]
+    clients += [hold(Client(world, f"h{n}")) for n in range(scenario.holders)]
     return clients
 
 
@@ -90,27 +92,39 @@ def some_log(client: Client) -> LogId:
 
 
 async def write(client: Client) -> None:
-    for _ in range(client.world.scenario.batches_per_writer):
-        call, entry = client.new_append(some_log(client))
-        error = await client.append(call, entry, client.some_machine())
-        settle(client, call, [] if error is None else [error])
+    """One batch, or a few, each called right after the one before."""
+    left = client.world.scenario.batches_per_writer
+    while left > 0:
+        log, size = some_log(client), min(left, client.random.choice((1, 1, 2, 3)))
+        left -= size
+        batches = [client.new_append(log) for _ in range(size)]
+        errors = await client.append_in_order(batches, client.some_machine())
+        for (call, _), error in zip(batches, errors, strict=True):
+            settle(client, call, [] if error is None else [error])
         await client.think()
 
 
 async def write_idempotently(client: Client, producer_id: int) -> None:
-    """The first batch of an epoch alone, since it makes the producer known, then a few at a time."""
+    """A few batches at a time: in order on one node, as over one connection, or each by whichever node.
+
+    The first batch of an epoch makes the producer known, so then those that go their own ways wait for it.
+    """
     log, epoch, sequence = client.random.choice(client.world.logs[MAIN]), 0, 0
     left = client.world.scenario.batches_per_writer
     acked: list[tuple[Append, Entry]] = []
     while left > 0:
         window = []
-        for _ in range(1 if sequence == 0 else min(left, client.random.randint(1, WINDOW))):
+        in_order = client.random.random() < 0.5
+        for _ in range(min(left, client.random.randint(1, WINDOW) if in_order or sequence else 1)):
             call, entry = client.new_append(log, Stamp(producer_id, epoch, sequence))
             sequence += call.count
             window.append((call, entry))
         left -= len(window)
-        alone = len(window) == 1
-        await in_parallel(client.world, [_send_until_acked(client, call, entry, alone) for call, entry in window])
+        if in_order:
+            await _send_in_order(client, window)
+        else:
+            alone = len(window) == 1
+            await in_parallel(client.world, [_send_until_acked(client, call, entry, alone) for call, entry in window])
         acked += window
         if any(call.outcome is not Outcome.OK for call, _ in window):
             epoch, sequence, acked = epoch + 1, 0, []
@@ -143,6 +157,26 @@ async def _send_until_acked(client: Client, call: Append, entry: Entry, alone: b
             break
         await client.think(0.5)
     settle(client, call, errors)
+
+
+async def _send_in_order(client: Client, window: list[tuple[Append, Entry]]) -> None:
+    """What was not acked is sent again, in order, once all are answered. Nobody is out of turn but by a failure."""
+    deadline = client.world.loop.time() + GIVE_UP_S
+    errors: dict[int, list[Exception]] = {call.batch: [] for call, _ in window}
+    left, refused = window, False
+    while left and not refused and client.world.loop.time() < deadline:
+        answers = await client.append_in_order(left, client.some_machine())
+        for at, ((call, _), error) in enumerate(zip(left, answers, strict=True)):
+            if error is not None:
+                errors[call.batch].append(error)
+            in_turn = not any(answers[:at])
+            if isinstance(error, ProducerFenced) or (isinstance(error, OutOfOrderSequence) and in_turn):
+                client.world.violations.append(Violation("exactly once", f"{call.log} batch {call.batch}: {error}"))
+                refused = True
+        left = [batch for batch, error in zip(left, answers, strict=True) if error is not None]
+        await client.think(0.5)
+    for call, _ in left:
+        settle(client, call, errors[call.batch])
 
 
 async def follow(client: Client) -> None:
@@ -218,7 +252,7 @@ async def delete(client: Client) -> None:
         if not await _delete_surely(client, Delete(log, client.name, 0)):
             del client.world.logs[DOOMED]
             return
-        await client.think(0.2)
+        await client.think(client.random.choice((0.2, 5.0)))  # long enough for a create that is late
         await create_topic(client, DOOMED, 1)
 
 
@@ -265,6 +299,10 @@ async def look_at_everything(world: World) -> None:
     host = Client(world, "host")
     for log in [log for logs in world.logs.values() for log in logs]:
         began = world.loop.time()
+        for machine in world.machines:  # what a node that has just started says of the beginning
+            await host.read(log, 0, machine, 1)
+        if world.random.random() < 0.3:
+            await _seal_and_reopen(host, log, host.some_machine())
         for machine in world.machines:
             await _append_surely(host, log, machine)
             await _wake_by_append(host, log, machine)
@@ -272,6 +310,7 @@ async def look_at_everything(world: World) -> None:
             await _read_to_the_tail(Client(world, f"last {machine.name}"), log, machine)
         if world.loop.time() - began > HEALED_S:
             world.violations.append(Violation("liveness", f"{log}: a last look took {world.loop.time() - began:.0f} s"))
+    await take_at_last(host, world.random.choice(world.machines))
 
 
 async def _wake_by_append(client: Client, log: LogId, machine: Machine) -> None:
@@ -294,6 +333,14 @@ async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
         if isinstance(error, LogSealed):
             await client.reconfigure(log, client.random.choice(KINDS), machine)
     client.world.violations.append(Violation("liveness", f"{log}: {machine.name} takes no append after healing"))
+
+
+async def _seal_and_reopen(client: Client, log: LogId, machine: Machine) -> None:
+    """Whatever change somebody has left half done."""
+    calls = await client.seal(log, machine), await client.reconfigure(log, client.random.choice(KINDS), machine)
+    if any(call.outcome is not Outcome.OK for call in calls):
+        what = f"{log}: {machine.name} can't seal and reopen it after healing"
+        client.world.violations.append(Violation("liveness", what))
 
 
 async def _read_to_the_tail(client: Client, log: LogId, machine: Machine) -> None:

@@ -11,7 +11,7 @@ import pytest
 from catena.cluster.membership import MAX_NODE_ID, Membership, MembershipSettings
 from catena.cluster.placement import NO_NODE
 from catena.cluster.view import Address, NodeRecord, encode_node
-from catena.errors import ConfigError, Corrupt, OutcomeUnknown, StoreUnavailable
+from catena.errors import ConfigError, Corrupt, OutcomeUnknown, SessionExpired, StoreUnavailable
 from catena.meta import keys
 from catena.testing.faults import Fail, Late, Stall, kind_of
 from tests.cluster.world import REFRESH_S, STEP_S, TTL_S, World
@@ -207,16 +207,17 @@ class TestLostSession:
         await world.until(lambda: member.alive and other.alive, TTL_S)
         await world.until(lambda: sees(member, 0, 1) and sees(other, 0, 1), TTL_S)
 
-    async def test_a_node_that_is_not_registered_sees_itself_all_the_same(self, world: World) -> None:
+    async def test_a_node_that_cannot_register_sees_itself_and_the_others(self, world: World) -> None:
         """Whoever asks it has reached it."""
         meta = world.open()
         member, other = await world.join(3, meta), await world.join(4)
-        stall = meta.faults.at(f"put {kind_of(keys.node(3))}", Fail(StoreUnavailable("down")))
+        await world.until(lambda: sees(member, 3, 4), TTL_S)
+        meta.is_read_only = True
         await meta.lose_session()
-        await world.until(lambda: stall not in meta.faults.armed and sees(other, 4), TTL_S)
+        await world.until(lambda: sees(other, 4), TTL_S)
         await other.close()
-        meta.faults.at(f"put {kind_of(keys.node(3))}", Stall())
         await world.until(lambda: sees(member, 3), TTL_S)
+        assert not member.alive
 
     async def test_as_soon_as_the_store_is_back(self, world: World) -> None:
         meta = world.open()
@@ -248,6 +249,21 @@ class TestLostSession:
         stall.let_go()
         await world.until(lambda: member.alive, TTL_S)
         assert len(meta.sessions) == 3
+
+    async def test_a_session_that_the_store_does_not_know_is_replaced(self, world: World) -> None:
+        meta = world.open()
+        meta.faults.at(PUT_0, Fail(SessionExpired("gone")))
+        member = await world.join(meta=meta)
+        assert len(meta.sessions) == 2
+        assert member.alive
+
+    async def test_it_keeps_its_id_though_a_lower_one_is_free_by_now(self, world: World) -> None:
+        meta = world.open()
+        first, member = await world.join(), await world.join(meta=meta)
+        await first.close()
+        await meta.lose_session()
+        await world.until(lambda: member.alive, TTL_S)
+        assert member.node_id == 1
 
     async def test_a_record_that_was_removed_is_written_again(self, world: World) -> None:
         meta = world.open()

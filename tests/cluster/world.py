@@ -33,12 +33,19 @@ class NodeMeta(FaultyMeta):
         self.faults = Faults()
         self.sessions: list[Session] = []
         self.is_down = False
+        self.is_read_only = False
         super().__init__(store, self.faults)
+
+    async def get(self, key: str) -> Record | None:
+        self._check()
+        return await super().get(key)
 
     async def put(
         self, key: str, value: bytes, expect: Version | Expect = ANY, ephemeral: Session | None = None
     ) -> Version:
         self._check()
+        if self.is_read_only:
+            raise StoreUnavailable("the store takes no writes")
         return await super().put(key, value, expect, ephemeral)
 
     async def scan(self, start: str, end: str, limit: int = SCAN_LIMIT) -> list[Record]:

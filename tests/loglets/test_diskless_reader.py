@@ -11,6 +11,7 @@ from catena.loglets.base import Loglet
 from catena.loglets.diskless import reader
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.reader import INDEX_PAGE, MAX_RUNS_PER_READ
+from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.objects.counted import CountedObjects
 from catena.testing.contracts.loglet import EVERYTHING, Links, make_entry, read_values, soon, values_of
 from catena.testing.faults import Fail, Stall
@@ -120,7 +121,7 @@ class TestTail:
             assert await read_values(each.open(links.spec()), 0, 6) == ["0", "1", "0", "1", "0", "1"]
 
     async def test_what_fell_out_of_the_cache_is_read_from_the_stores(self, stores: Stores, links: Links) -> None:
-        size = len(make_entry("0").data)
+        size = len(make_entry("0").data) + OVERHEAD_BYTES
         node = await stores.node(DisklessSettings(tail_cache_bytes=2 * size))
         loglet = node.open(links.spec())
         await append_apart(loglet, 5)

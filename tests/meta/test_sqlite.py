@@ -127,6 +127,27 @@ async def test_a_read_does_not_wait_for_a_writer(path: Path) -> None:
     await store.close()
 
 
+async def test_a_store_that_only_reads_does_not_wait_for_a_writer_to_open_the_file(path: Path) -> None:
+    first = open_store(path)
+    version = await first.put("a/b", b"1")
+    await first.close()
+    store = open_store(path)
+    lock = WriteLock(path)
+    with lock.held():
+        async with asyncio.timeout(PATIENCE_S):
+            assert await store.get("a/b") == Record("a/b", b"1", version)
+    lock.close()
+    await store.close()
+
+
+async def test_a_file_that_was_left_half_made_is_finished(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+    store = open_store(path)
+    assert await store.get("a/b") is None
+    await store.close()
+
+
 async def test_a_write_that_gets_no_turn_in_time_was_surely_not_applied(path: Path) -> None:
     clock = ManualClock()
     store = SqliteMeta(path, clock, SystemEntropy())

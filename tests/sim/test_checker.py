@@ -99,6 +99,17 @@ def test_a_sound_history_is_clean() -> None:
     assert story.found() == set()
 
 
+def test_calls_on_different_nodes_may_overtake_each_other() -> None:
+    story = Story()
+    calls = [story.new_append(offset) for offset in (2, 1, 0)]
+    for number, call in enumerate(calls):
+        story.begin(call)
+        call.pipeline = number
+    for call in calls:
+        story.end(call)
+    assert story.found() == set()
+
+
 def acked_and_gone(story: Story) -> None:
     first = story.append(0)
     story.append(1)
@@ -204,6 +215,24 @@ def an_append_lands_below_what_was_read(story: Story) -> None:
 def an_append_lands_below_a_tail(story: Story) -> None:
     story.call(Tail(LOG, "r", 0, tail=1))
     story.append(0)
+
+
+def calls_out_of_order(story: Story) -> None:
+    first, second = story.new_append(1), story.new_append(0)
+    story.begin(first)
+    story.begin(second)
+    first.pipeline = second.pipeline = 1
+    story.end(first)
+    story.end(second)
+
+
+def calls_out_of_order_and_one_of_them_unknown(story: Story) -> None:
+    first, second = story.new_append(), story.new_append(0)
+    story.begin(first)
+    story.begin(second)
+    first.pipeline = second.pipeline = 1
+    story.end(second)
+    story.read(0, stands(second), stands(first, 1))
 
 
 def a_producer_out_of_order(story: Story) -> None:
@@ -331,6 +360,8 @@ def an_append_to_a_deleted_topic(story: Story) -> None:
         (an_append_lands_below_what_was_read, "reordered"),
         (an_append_lands_below_a_tail, "reordered"),
         (a_producer_out_of_order, "producer reordered"),
+        (calls_out_of_order, "call order"),
+        (calls_out_of_order_and_one_of_them_unknown, "call order"),
         (a_tail_below_an_ack, "tail not linearizable"),
         (a_tail_below_an_earlier_tail, "tail not linearizable"),
         (a_tail_that_counts_what_comes_later, "tail from the future"),

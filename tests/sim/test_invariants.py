@@ -132,6 +132,29 @@ def an_entry_changes(state: State) -> None:
     state.index(1, 2, "b")
 
 
+def an_entry_is_written_again(state: State) -> None:
+    state.control(1, "OPEN", 2)
+    state.index(1, 2)
+    state.index(1, 2)
+
+
+def an_entry_comes_up_below_the_boundary(state: State) -> None:
+    trimmed(state, looked=5)
+
+
+def an_entry_comes_up_below_a_boundary_that_nobody_looked_at(state: State) -> None:
+    trimmed(state, looked=None)
+
+
+def trimmed(state: State, looked: int | None) -> None:
+    """The fourth change takes the boundary past offset 1, whose entry is put after it."""
+    state.control(1, "OPEN", 4, pending(3, "b"))
+    state.index(3, 2, "b")
+    state.chain(1, diskless(1, 0), start=2)
+    state.index(1, 2)
+    state.invariants.index_put(keys.index(TP, 1), looked)
+
+
 def an_entry_above_the_start_is_deleted(state: State) -> None:
     state.control(1, "OPEN", 2)
     state.index(1, 2)
@@ -192,6 +215,9 @@ def a_handoff_changes(state: State) -> None:
         (entries_overlap, "S7"),
         (an_entry_lies_beyond_next, "S7"),
         (an_entry_changes, "S1"),
+        (an_entry_is_written_again, "S1"),
+        (an_entry_comes_up_below_the_boundary, "S9"),
+        (an_entry_comes_up_below_a_boundary_that_nobody_looked_at, "S9"),
         (an_entry_above_the_start_is_deleted, "S8"),
         (an_offset_is_nowhere, "S8"),
         (a_closed_link_moves_its_end, "S1"),
@@ -207,3 +233,16 @@ def test_a_change_that_must_never_be_is_found_out(change: Callable[[State], None
     state = State()
     change(state)
     assert rule in state.found()
+
+
+def test_an_entry_may_come_up_below_a_boundary_that_moved_after_its_writer_looked() -> None:
+    state = State()
+    trimmed(state, looked=3)
+    assert state.found() == set()
+
+
+def test_an_entry_at_the_boundary_or_above_it_may_always_come_up() -> None:
+    state = State()
+    trimmed(state, looked=3)
+    state.invariants.index_put(keys.index(TP, 3), 5)
+    assert state.found() == set()

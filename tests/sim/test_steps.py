@@ -11,7 +11,7 @@ from catena.meta.base import Check, Put
 from catena.types import ABSENT, TopicId, TopicPartition
 from catena.virtual_log.chain import Chain, Intent, Link
 from catena.virtual_log.topics import TopicRecord
-from sim.steps import DELETE_STEPS, STEPS, TRIM_STEPS, name_object_put, name_put, name_transact
+from sim.steps import DELETE_STEPS, STEPS, TRIM_STEPS, chain_of, name_object_put, name_put, name_transact
 
 TP = TopicPartition("t", TopicId("1" * 32), 0)
 OPEN = Link("diskless", 1, 0)
@@ -86,6 +86,11 @@ def test_a_transaction_is_named_by_what_it_does_to_the_control_record() -> None:
     assert name_transact([group], lambda _: None) == "transact:open"
     assert name_transact([group], lambda _: control(1, "OPEN", 1)) == "transact:append"
     assert name_transact([[Check(keys.control(TP), ABSENT)]], lambda _: None) == "transact:check"
+
+
+def test_every_record_of_a_partition_leads_to_its_chain() -> None:
+    for key in (keys.index(TP, 7), keys.control(TP), keys.producer(TP, 7), keys.chain(TP)):
+        assert chain_of(key) == keys.chain(TP)
 
 
 def test_blobs_are_told_from_other_objects() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from catena.errors import Conflict, OutcomeUnknown, StoreUnavailable
-from catena.meta.base import Put, Record
+from catena.meta import keys
+from catena.meta.base import Put, Record, Session
 from catena.objects.memory import MemoryObjects
-from catena.types import ABSENT
+from catena.types import ABSENT, TopicId, TopicPartition
 from sim.chaos import Blow, Chaos, Moment, Tally
 from sim.history import History
 from sim.loop import Chance, Process, SimLoop
@@ -20,6 +21,7 @@ from sim.stores import LATE_S, TIMEOUT_S, FaultyMeta, FaultyObjects, ObservedMet
 
 KEY = "llog/cluster"
 STEP = "cluster:create"
+TP, OTHER = (TopicPartition("t", TopicId("1" * 32), number) for number in range(2))
 
 
 class Bench:
@@ -38,16 +40,18 @@ class Bench:
     def meta(
         self, faults: StoreFaults, strikes: ProcessFaults | None = None, watches: WatchFaults | None = None
     ) -> FaultyMeta:
-        return FaultyMeta(self.store, True, self._wire(faults, strikes or ProcessFaults(), watches or WatchFaults()))
+        return FaultyMeta(self.store, True, self.wire(faults, strikes, watches))
 
     def objects(self, faults: StoreFaults) -> FaultyObjects:
-        return FaultyObjects(self.blobs, self._wire(faults, ProcessFaults(), WatchFaults()))
+        return FaultyObjects(self.blobs, self.wire(faults))
 
-    def _wire(self, faults: StoreFaults, strikes: ProcessFaults, watches: WatchFaults) -> Wire:
+    def wire(
+        self, faults: StoreFaults, strikes: ProcessFaults | None = None, watches: WatchFaults | None = None
+    ) -> Wire:
         history = History(now=self.loop.time)
-        chaos = Chaos(self.loop, self.random, strikes, history, self.tally)
+        chaos = Chaos(self.loop, self.random, strikes or ProcessFaults(), history, self.tally)
         chaos.start(self.dead.append)
-        return Wire("meta", self.loop, self.random, faults, watches, chaos, history, self.tally)
+        return Wire("meta", self.loop, self.random, faults, watches or WatchFaults(), chaos, history, self.tally)
 
     def in_process(self, work: Coroutine[Any, Any, None]) -> None:
         self.loop.create_task(work, context=self.process.context.copy())
@@ -252,3 +256,82 @@ def test_a_watch_wakes_for_nothing_and_misses_changes(bench: Bench) -> None:
         assert not deaf.done()
 
     run(bench, main)
+
+
+def test_a_session_is_kept_alive_over_the_wire(bench: Bench) -> None:
+    async def main() -> None:
+        meta = bench.meta(StoreFaults())
+        session = await meta.session(ttl_ms=1000)
+        await meta.put(KEY, b"v", ABSENT, session)
+        await bench.loop.sleep(10)
+        assert session.alive
+        assert bench.stored() is not None
+        assert bench.tally.steps["session:renew"] >= 10
+        await session.close()
+        assert bench.stored() is None
+
+    run(bench, main)
+
+
+@pytest.mark.parametrize("faults", [StoreFaults(refused=1), StoreFaults(lost_request=1)])
+def test_a_session_whose_renewals_fail_is_lost_to_its_owner_first(bench: Bench, faults: StoreFaults) -> None:
+    async def main() -> None:
+        wire = bench.wire(StoreFaults())
+        meta = FaultyMeta(bench.store, True, wire)
+        session = await meta.session(ttl_ms=1000)
+        await meta.put(KEY, b"v", ABSENT, session)
+        wire.become(faults)
+        while session.alive:
+            assert bench.stored() is not None
+            await bench.loop.sleep(0.01)
+        await bench.loop.sleep(0.1)
+        assert bench.stored() is None
+
+    run(bench, main)
+
+
+@pytest.mark.parametrize("blow", Blow)
+def test_a_session_ends_while_its_process_is_dead_or_paused(bench: Bench, blow: Blow) -> None:
+    sessions: list[Session] = []
+
+    async def main() -> None:
+        meta = bench.meta(StoreFaults())
+
+        async def hold() -> None:
+            sessions.append(await meta.session(ttl_ms=1000))
+            await meta.put(KEY, b"v", ABSENT, sessions[0])
+
+        bench.in_process(hold())
+        await bench.loop.sleep(0.5)
+        assert bench.stored() is not None
+        if blow is Blow.CRASH:
+            bench.loop.crash(bench.process)
+        else:
+            bench.loop.pause(bench.process)
+        await bench.loop.sleep(5)
+        assert bench.stored() is None
+        bench.loop.resume(bench.process)
+        await bench.loop.sleep(5)
+        assert not sessions[0].alive
+        assert bench.stored() is None
+
+    run(bench, main)
+
+
+def test_the_writer_of_an_index_entry_is_asked_when_it_looked_at_the_chain(bench: Bench) -> None:
+    looks: list[int | None] = []
+    bench.store.index_observer = lambda _key, looked: looks.append(looked)
+
+    async def main() -> None:
+        meta = bench.meta(StoreFaults())
+        await meta.put(keys.index(TP, 0), b"v")
+        await meta.get(keys.chain(OTHER))
+        await meta.put(keys.index(TP, 1), b"v")
+        await meta.get(keys.chain(TP))
+        await meta.put(keys.index(TP, 2), b"v")
+        await meta.put(keys.index(TP, 3), b"v")
+        with pytest.raises(Conflict):
+            await meta.put(keys.index(TP, 3), b"v", ABSENT)
+
+    run(bench, main)
+    assert looks == [None, None, 2, 2]

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from catena.cli import chain, consume, doctor, produce, topic
+from catena.cli import chain, cluster, consume, doctor, produce, serve, topic
 from catena.cli.options import Common, Config, Data, Debug
 from catena.cli.output import give_up_closed_output, reopen_closed_streams, survive_narrow_encodings
 
-HELP = """A log made of many stores: topics in a folder, in S3, in a database; no server needed.
+HELP = """A log made of many stores: topics in a folder, in S3, in a database. Speaks Kafka, or needs no server at all.
 
 [bold]Try it[/bold]
 
@@ -19,6 +19,11 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database; n
   catena consume orders --from earliest
   catena consume orders --from latest --follow
   catena chain orders 0
+
+[bold]For Kafka clients[/bold]
+
+  catena serve                       a node on port 9092, over the same folder
+  catena cluster up --nodes 3        three of them; catena cluster down ends them
 
 [bold]Where the records are[/bold]
 
@@ -51,6 +56,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(topic.app, name="topic")
+app.add_typer(cluster.app, name="cluster")
+app.command()(serve.serve)
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(chain.chain)

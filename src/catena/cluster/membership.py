@@ -154,7 +154,11 @@ class Membership:
 
     async def _refresh(self) -> None:
         if not self.alive:
-            await self._register_again("its session was lost")
+            try:
+                await self._register_again("its session was lost")
+            except CatenaError:
+                await self._look()  # what the store still says about the others is worth knowing
+                raise
         if not await self._look() and self._registered:
             await self._register_again("its record is gone")
             await self._look()

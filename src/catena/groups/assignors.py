@@ -117,7 +117,7 @@ def _uniform_mixed(candidates: Candidates, partitions: Mapping[TopicId, int]) ->
             loads[member] = load + 1
             heapq.heappush(heap, (load + 1, member))
     for _ in range(_BALANCING_PASSES):
-        if not any([_balance(owned[topic], subscribers[topic], loads) for topic in topics]):
+        if not sum(_balance(owned[topic], subscribers[topic], loads) for topic in topics):
             break
     targets: dict[str, list[Slot]] = {member: [] for member in candidates}
     for by_member in owned.values():

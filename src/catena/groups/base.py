@@ -98,6 +98,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     consumer_session_timeout_s: float = 45.0
     consumer_heartbeat_interval_s: float = 5.0
+    consumer_unsettled_heartbeat_interval_s: float = 1.0
+    """For members that are on their way to a new assignment: they ask again sooner."""
+
     assignment_pause_per_member_s: float = 0.0005
     """A consumer group's target is computed at most once in this time per member: many joins share one computation,
     and small groups do not notice."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from catena.groups.assignors import Slot
-from catena.groups.consumer_values import Assignment, ConsumerMemberSnapshot
+from catena.groups.consumer_values import STATIC_LEAVE_EPOCH, Assignment, ConsumerMemberSnapshot
 from catena.types import TopicId
 
 
@@ -83,6 +83,17 @@ class ConsumerMember:
         self.epoch = self.previous_epoch = 0
         self.state = MemberState.STABLE
         self.assigned = self.revoking = frozenset()
+
+    def pause(self) -> None:
+        """A static member leaves for now: it keeps what is assigned to it, and nothing that it was to give up."""
+        self.epoch = STATIC_LEAVE_EPOCH
+        self.state = MemberState.STABLE
+        self.revoking = frozenset()
+
+    def resume(self, member_id: str) -> None:
+        """The instance is back, under a new id."""
+        self.member_id = member_id
+        self.epoch = self.previous_epoch = 0
 
     def _move_to(self, state: MemberState, epoch: int, assigned: frozenset[Slot], revoking: frozenset[Slot]) -> None:
         if epoch != self.epoch:

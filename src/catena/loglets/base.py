@@ -95,6 +95,12 @@ class Loglet(Protocol):
     async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
         """Offset of the first batch at or after `start` that has a record at or after this time."""
 
+    async def find_max_time(self, start: Offset, end: Offset | None) -> Offset | None:
+        """Offset of the first batch with the greatest time, among those that have a record in [start, end).
+
+        As the headers of batches tell it; a batch without a time is not found. `end` None: all from `start` on.
+        """
+
     async def seal(self) -> SealResult: ...
 
     async def trim(self, offset: Offset) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from catena.errors import Sealed, StaleView, StoreRefused
 from catena.formats.record_batch import parse_header
+from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
 from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
 from catena.runtime import Clock
@@ -114,6 +115,16 @@ class MemoryLoglet:
             if batch.end > start and parse_header(batch.data).max_timestamp >= timestamp_ms:
                 return batch.offset
         return None
+
+    async def find_max_time(self, start: Offset, end: Offset | None) -> Offset | None:
+        log = await self._open()
+        newest, found = NO_TIMESTAMP, None
+        for batch in log.batches:
+            if batch.end > start and (end is None or batch.offset < end):
+                timestamp_ms = parse_header(batch.data).max_timestamp
+                if timestamp_ms > newest:
+                    newest, found = timestamp_ms, batch.offset
+        return found
 
     async def seal(self) -> SealResult:
         log = await self._open()

@@ -11,10 +11,15 @@
 | `llog/{topic_id}/partitions/{p}/handoff/{epoch}[.{part}]` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
 | `llog/{topic_id}/partitions/{p}/index/{end_offset}` | IndexEntry: where the run that ends here is stored | the committer of the run, or whoever materializes `pending` | absent; in a group under the control record's condition |
 | `llog/{topic_id}/partitions/{p}/producers/{producer_id}` | ProducerRecord: the last 5 batches | as above | newer offset only |
+| `llog/groups/{group}/state` | GroupHeader and the snapshot of the group's machine; stays, without a snapshot, when the group is deleted | the group's coordinator, or whoever takes over as such | compare-and-set, with a nonce in the value |
+| `llog/group-offsets/{group}/{topic_id}/{chunk}` | OffsetChunk: committed offsets of 100 partitions | the group's coordinator | compare-and-set, in a group with a check of the state; without `transact` never over one of a higher coordinator epoch |
+| `llog/producer-ids` | the next producer id that nobody has been given | anyone: reserve a block | compare-and-set |
 | `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
 
 Offsets are zero-padded to 20 digits, so that byte order is offset order and a ceiling lookup of an offset finds the run
-that holds it. All keys of one partition share a routing key, so that a sharded store keeps them together.
+that holds it. All keys of one partition share a routing key, so that a sharded store keeps them together; so do those
+of one group. `{group}` is a group id with `=XX` for each byte that can't be in a key. The states of groups lie apart from
+their offsets, so that listing groups does not read offsets.
 """
 
 from __future__ import annotations
@@ -27,11 +32,20 @@ NODES = f"{ROOT}/nodes/"
 TOPICS = f"{ROOT}/topics/"
 DELETED = f"{ROOT}/deleted/"
 DOCTOR = f"{ROOT}/doctor/"
+GROUPS = f"{ROOT}/groups/"
+GROUP_OFFSETS = f"{ROOT}/group-offsets/"
+PRODUCER_IDS = f"{ROOT}/producer-ids"
 
 WAL_BLOBS = f"{ROOT}/wal-shared/"
 """Prefix of the shared blobs, in the object store."""
 
 OFFSET_DIGITS = 20
+
+MAX_GROUP_PART = 255
+"""The longest part of a key, and so the longest quoted group id. A hash in place of longer ones would take them all, but
+a listing of groups could not tell their names."""
+
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
 def after(prefix: str) -> str:
@@ -91,8 +105,40 @@ def producer(tp: TopicPartition, producer_id: int) -> str:
     return f"{producer_prefix(tp)}{producer_id:0{OFFSET_DIGITS}d}"
 
 
+def quoted_group(group_id: str) -> str:
+    """Any id as a part of a key, and back by `unquoted_group`. `.` and `..` can't be parts as they are."""
+    plain = frozenset[int]() if group_id in (".", "..") else _PLAIN
+    return "".join(chr(b) if b in plain else f"={b:02X}" for b in group_id.encode("utf-8", "surrogatepass"))
+
+
+def unquoted_group(quoted: str) -> str:
+    first, *others = quoted.split("=")
+    data = first.encode() + b"".join(bytes.fromhex(other[:2]) + other[2:].encode() for other in others)
+    return data.decode("utf-8", "surrogatepass")
+
+
+def is_group_id(group_id: str) -> bool:
+    """Whether there can be keys for it."""
+    return 0 < len(quoted_group(group_id)) <= MAX_GROUP_PART
+
+
+def group_state(group_id: str) -> str:
+    return f"{GROUPS}{quoted_group(group_id)}/state"
+
+
+def group_offsets(group_id: str) -> str:
+    """Prefix of all offsets of one group."""
+    return f"{GROUP_OFFSETS}{quoted_group(group_id)}/"
+
+
+def group_offset_chunk(group_id: str, topic_id: TopicId, chunk: int) -> str:
+    return f"{group_offsets(group_id)}{topic_id}/{chunk}"
+
+
 def routing_key(key: str) -> str:
-    """What a sharded store routes by: `{topic_id}:{partition}` for a partition's keys, else the key itself."""
+    """What a sharded store routes by: one for all keys of a partition, one for all of a group, else the key itself."""
+    if key.startswith((GROUPS, GROUP_OFFSETS)):
+        return f"group:{key.split('/', 3)[2]}"
     parts = key.split("/", 4)
     if len(parts) == 5 and parts[0] == ROOT and parts[2] == "partitions":
         return f"{parts[1]}:{parts[3]}"

@@ -25,7 +25,7 @@ from catena.errors import (
     StoreRefused,
     UnknownTopic,
 )
-from catena.formats.records import iter_records
+from catena.formats.records import NO_TIMESTAMP, iter_records
 from catena.loglets.base import Batch, Entry, LinkSpec, Loglet
 from catena.meta import keys
 from catena.meta.base import MetaStore
@@ -75,6 +75,8 @@ class VirtualLog:
         self._kinds = kinds
         self._clock = clock
         self._chain: Chain | None = None
+        self.refreshed_at = float("-inf")
+        """When the chain was last read, by the monotonic clock: it was not older then."""
         self._loglets: dict[Epoch, Loglet] = {}
         self._sealed_epoch: Epoch = 0
         """No link up to this epoch takes appends."""
@@ -208,6 +210,11 @@ class VirtualLog:
         """The log reaches at least to here."""
         return self._seen_tail
 
+    @property
+    def seen_epoch(self) -> Epoch:
+        """Of the last link, as it was last seen; -1 if nobody looked yet."""
+        return self._chain.last.epoch if self._chain is not None else -1
+
     async def find_time(self, timestamp_ms: int) -> FoundTime | None:
         """The first record at or after this time."""
         for _ in range(MAX_HOPS):
@@ -230,6 +237,32 @@ class VirtualLog:
                         return FoundTime(record.offset, record.timestamp)
                 start = batch.end  # what fits lies before the start, or the batch's header promised too much
         return None
+
+    async def find_max_time(self) -> FoundTime | None:
+        """The first record with the greatest time; None if none has a time."""
+        for _ in range(MAX_HOPS):
+            try:
+                return await self._find_max_time(await self.refresh())
+            except (OffsetOutOfRange, StaleView):
+                continue
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def _find_max_time(self, chain: Chain) -> FoundTime | None:
+        newest: FoundTime | None = None
+        for link in chain.links:
+            start = max(chain.start, link.base)
+            while link.end is None or start < link.end:
+                offset = await self.loglet(link).find_max_time(start, link.end)
+                if offset is None:
+                    break
+                (batch,) = await self.read(max(offset, start), 1)
+                for record in iter_records(batch.data, batch.offset):
+                    if record.offset >= start and record.timestamp > (newest.timestamp_ms if newest else NO_TIMESTAMP):
+                        newest = FoundTime(record.offset, record.timestamp)
+                if batch.offset >= start:
+                    break
+                start = batch.end  # its header spoke of records before the start, too: others may be newer
+        return newest
 
     async def seal(self) -> Offset:
         """End the log for now: appends fail with LogSealed until it is reopened by `reconfigure`. Returns its tail."""
@@ -280,7 +313,10 @@ class VirtualLog:
 
     async def refresh(self) -> Chain:
         """The chain as it is now."""
-        return self.adopt((await self.store.load(self.tp, self.kind)).chain)
+        began = self._clock.monotonic()
+        chain = self.adopt((await self.store.load(self.tp, self.kind)).chain)
+        self.refreshed_at = max(self.refreshed_at, began)
+        return chain
 
     def adopt(self, chain: Chain) -> Chain:
         if chain.deleted:

@@ -1,14 +1,16 @@
 """Readers for one version of a message, compiled from its class.
 
 Nothing in a request is believed: a length is held against the bytes that are left before anything is made of it, and
-an array's length against what its elements need at the least, so a request can't cost more memory than it has bytes
-(times the size of a small object). Whatever is wrong with the bytes ends in a WireError, and in nothing else.
+an array's length against what its elements need at the least. A small object can cost fifty times the bytes that ask
+for it, and some time, so that all arrays and tagged fields of a message together may have MAX_ENTRIES entries. So no
+request costs much more than its own bytes. Whatever is wrong with the bytes ends in a WireError, and in nothing else.
 
 A message becomes straight-line code, with the messages inside of it written out in place. Numbers, ids and the length
 of what comes next are unpacked together by one call of `struct`; record batches are slices of the request. In the code
 
     data, at, end       the bytes, the place in them, their number
     n, stop             the length that was read last, and where that value ends
+    room                how many more entries arrays and tagged fields may have
     v3_name             the field `name` of the third message
 
 What ends too early is found by `struct` and by indexing; `read_message` turns their errors into a WireError.
@@ -28,6 +30,7 @@ from catena.wire.source import Source
 
 Reader: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
 
+MAX_ENTRIES = 1 << 18
 FEW = 17
 """Arrays of fewer numbers are unpacked by formats that are ready made."""
 
@@ -52,7 +55,7 @@ def read_message(message: type[Message], version: int, flexible: bool, data: mem
 def reader(message: type[Message], version: int, flexible: bool) -> Reader:
     source = _ReaderSource(version, flexible)
     with source.block("def read(data, at):"):
-        source.line("end = len(data)")
+        source.line(f"end, room = len(data), {MAX_ENTRIES}")
         value = source.message(message)
         source.line(f"return {value}, at")
     read: Reader = source.build("read", f"read {message.__name__} v{version}")
@@ -60,13 +63,13 @@ def reader(message: type[Message], version: int, flexible: bool) -> Reader:
 
 
 @cache
-def tags_reader(message: type[Message], version: int) -> Callable[[memoryview, int], tuple[Any, ...]]:
-    """Reads the values of all tagged fields of this message, and where they end."""
+def tags_reader(message: type[Message], version: int) -> Callable[[memoryview, int, int], tuple[Any, ...]]:
+    """Reads the values of all tagged fields of this message; returns them, where they end, and the room that is left."""
     source = _ReaderSource(version, True)
-    with source.block("def read_tags(data, at):"):
+    with source.block("def read_tags(data, at, room):"):
         source.line("end = len(data)")
         source.tagged_fields(message)
-    read: Callable[[memoryview, int], tuple[Any, ...]] = source.build(
+    read: Callable[[memoryview, int, int], tuple[Any, ...]] = source.build(
         "read_tags", f"read tags of {message.__name__} v{version}"
     )
     return read
@@ -94,18 +97,26 @@ def read_string_length(data: memoryview, at: int) -> tuple[int, int]:
     return value, at
 
 
-def skip_tags(data: memoryview, at: int) -> int:
-    """Tagged fields that this version does not know are left aside."""
+def read_tag_count(data: memoryview, at: int, room: int) -> tuple[int, int, int]:
+    """The number of tagged fields, where they begin, and the room that they leave."""
     count, at = read_uvarint(data, at)
     if count * 2 > len(data) - at:
         raise WireError(f"{count} tagged fields, and {len(data) - at} bytes are left")
+    if count > room:
+        raise WireError(f"with tagged fields it has more than {MAX_ENTRIES} entries")
+    return count, at, room - count
+
+
+def skip_tags(data: memoryview, at: int, room: int) -> tuple[int, int]:
+    """Tagged fields that this version does not know are left aside; returns where they end, and the room that is left."""
+    count, at, room = read_tag_count(data, at, room)
     for _ in range(count):
         _, at = read_uvarint(data, at)
         size, at = read_uvarint(data, at)
         if size > len(data) - at:
             raise WireError(f"a tagged field has {size} bytes, and {len(data) - at} are left")
         at += size
-    return at
+    return at, room
 
 
 class _ReaderSource(Source):
@@ -121,6 +132,7 @@ class _ReaderSource(Source):
             "WireError": WireError,
             "read_uvarint": read_uvarint,
             "read_string_length": read_string_length,
+            "read_tag_count": read_tag_count,
             "skip_tags": skip_tags,
         }
 
@@ -139,7 +151,9 @@ class _ReaderSource(Source):
         present = {field.name for field in fields if self._flexible or field.tag is None}
         values = defaults_of(message)
         needed = max((number for number, name in enumerate(values, 1) if name in present), default=0)
-        arguments = [prefix + name if name in present else self._default(values[name]) for name in list(values)[:needed]]
+        arguments = [
+            prefix + name if name in present else self._default(values[name]) for name in list(values)[:needed]
+        ]
         return f"{self.name('Message', message)}({', '.join(arguments)})"
 
     def tagged_fields(self, message: type[Message]) -> None:
@@ -147,8 +161,7 @@ class _ReaderSource(Source):
         prefix = self._prefix()
         for field in tagged:
             self.line(f"{prefix}{field.name} = {self._default(defaults_of(message)[field.name])}")
-        self.line("count, at = read_uvarint(data, at)")
-        self._refuse("count * 2 > end - at", "{count} tagged fields, and {end - at} bytes are left")
+        self.line("count, at, room = read_tag_count(data, at, room)")
         with self.block("for _ in range(count):"):
             self.line("tag, at = read_uvarint(data, at)")
             self.line("size, at = read_uvarint(data, at)")
@@ -160,7 +173,7 @@ class _ReaderSource(Source):
                     self._unpack()
                     self._refuse("at != tag_end", f"tagged field {field.name} does not have {{size}} bytes")
             self.line("at = tag_end")
-        self.line(f"return {', '.join(prefix + field.name for field in tagged)}, at")
+        self.line(f"return {', '.join(prefix + field.name for field in tagged)}, at, room")
 
     def _prefix(self) -> str:
         self._messages += 1
@@ -237,6 +250,8 @@ class _ReaderSource(Source):
         assert least, f"{field.name}: the size of a request would not bound what it costs"
         with self._sized(field, target):
             self._refuse(f"n * {least} > end - at", f"{field.name} has {{n}} entries, and {{end - at}} bytes are left")
+            self.line("room -= n")
+            self._refuse("room < 0", f"with {field.name} it has more than {MAX_ENTRIES} entries")
             if is_number(item):
                 short = self.name("unpack", _unpack_few(item.kind))
                 long = f"{self.name('unpack_from', struct.unpack_from)}(f'>{{n}}{item.kind}', data, at)"
@@ -268,13 +283,11 @@ class _ReaderSource(Source):
 
     def _tags(self, message: type[Message], prefix: str, tagged: list[Field]) -> None:
         if not tagged:
-            self.line("if n: at = skip_tags(data, at - 1)")
+            self.line("if n: at, room = skip_tags(data, at - 1, room)")
             return
         targets = [prefix + field.name for field in tagged]
-        self.line(
-            f"if n: {', '.join(targets)}, at = "
-            f"{self.name('read_tags', tags_reader(message, self._version))}(data, at - 1)"
-        )
+        read = self.name("read_tags", tags_reader(message, self._version))
+        self.line(f"if n: {', '.join(targets)}, at, room = {read}(data, at - 1, room)")
         with self.block("else:"):
             for field, target in zip(tagged, targets, strict=True):
                 self.line(f"{target} = {self._default(defaults_of(message)[field.name])}")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS, Api
-from catena.wire.reader import WireError, read_message, skip_tags
+from catena.wire.reader import MAX_ENTRIES, WireError, read_message, skip_tags
 from catena.wire.schema import Message
 from catena.wire.writer import write_message
 
@@ -63,7 +63,7 @@ def parse_request(frame: memoryview) -> Request:
     flexible = version >= api.flexible
     if flexible:
         try:
-            at = skip_tags(frame, at) if frame[at] else at + 1
+            at = skip_tags(frame, at, MAX_ENTRIES)[0] if frame[at] else at + 1
         except IndexError:
             raise WireError(f"a request of {len(frame)} bytes ends within its header") from None
     # What comes after the body is left aside, as Kafka does.

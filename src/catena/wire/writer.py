@@ -29,6 +29,8 @@ Writer: TypeAlias = Callable[[Any, list[Buffer], list[Buffer]], None]
 
 SHORT_LENGTH = [bytes([n + 1]) for n in range(127)]
 """The compact length n, at place n."""
+join = bytearray().join
+"""To a bytearray, since what is in front of the first bytes is known last."""
 UNROLLED = 4
 """Arrays of fewer numbers are written with no call that takes a variable number of arguments: those are slow."""
 
@@ -42,7 +44,7 @@ def write_message(message: Message, version: int, flexible: bool, before: list[B
     parts: list[Buffer] = []
     try:
         writer(type(message), version, flexible)(message, before, parts)
-        parts.append(bytearray().join(before))
+        parts.append(join(before))
     except (struct.error, AttributeError, TypeError, ValueError) as error:
         trouble = _trouble(message, version) or str(error)
         raise Unwritable(f"{type(message).__name__} v{version}: {trouble}") from error
@@ -98,7 +100,13 @@ class _WriterSource(Source):
         self._messages = 1
         self._run: list[tuple[str, str]] = []
         """Formats and values of what is packed together, by the next `_pack`."""
-        self.names |= {"SHORT_LENGTH": SHORT_LENGTH, "uvarint": uvarint, "string_length": string_length, "id_bytes": id_bytes}
+        self.names |= {
+            "SHORT_LENGTH": SHORT_LENGTH,
+            "join": join,
+            "uvarint": uvarint,
+            "string_length": string_length,
+            "id_bytes": id_bytes,
+        }
 
     def message(self, message: type[Message]) -> None:
         """Writes the message that has the last name that was given away."""
@@ -189,7 +197,7 @@ class _WriterSource(Source):
             self.line("n = sum(map(len, a))")
             self._length(field)
             with self.block("if n:"):
-                self.line("parts.append(bytearray().join(out))")
+                self.line("parts.append(join(out))")
                 self.line("parts.extend(a)")
                 self.line("out.clear()")
         else:

@@ -89,6 +89,9 @@ class DisklessLoglet:
     async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
         return await self._node.reader.find_time(self._partition, timestamp_ms, start)
 
+    async def find_max_time(self, start: Offset, end: Offset | None) -> Offset | None:
+        return await self._node.reader.find_max_time(self._partition, start, end)
+
     async def seal(self) -> SealResult:
         return await seal(self._node.meta, self._node.clock, self._link)
 

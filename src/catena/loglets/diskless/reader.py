@@ -11,13 +11,14 @@ import asyncio
 
 from catena.errors import CatenaError, Sealed, StaleView, StoreUnavailable
 from catena.formats.record_batch import parse_header
+from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, LinkSpec, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.meta import keys
-from catena.meta.base import MetaStore
+from catena.meta.base import SCAN_LIMIT, MetaStore
 from catena.runtime import Tasks
 from catena.types import Offset
 
@@ -75,27 +76,64 @@ class Reader:
         # Looked at first: an entry that is written to the index meanwhile is then found there, or here, or in both.
         control = await self._control(partition)
         after = start
-        while entries := await self._index_page(partition, after):
+        while entries := await self._entries_from(partition, after, control):
             for entry in entries:
                 if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
                     return found
             after = entries[-1].end_offset + 1
-        for entry in control.pending.entries if control is not None and control.pending is not None else ():
-            if (
-                entry.end_offset >= after
-                and (found := await self._find_time_in(entry, timestamp_ms, start)) is not None
-            ):
-                return found
         return None
 
+    async def find_max_time(self, partition: Partition, start: Offset, end: Offset | None) -> Offset | None:
+        """Runs are read where the index can't tell, at the edges and in old data, and the one that is found."""
+        control = await self._control(partition)
+        newest, found = NO_TIMESTAMP, None
+        found_run: IndexEntry | None = None
+        after = start
+        while entries := await self._entries_from(partition, after, control, SCAN_LIMIT):
+            for entry in entries:
+                if _newest(entry) <= newest or (end is not None and entry.start_offset >= end):
+                    continue
+                is_inside = entry.start_offset >= start and (end is None or entry.end_offset < end)
+                if is_inside and entry.max_timestamp >= 0:
+                    newest, found_run = entry.max_timestamp, entry
+                else:
+                    timestamp_ms, offset = await self._find_max_time_in(entry, start, end)
+                    if timestamp_ms > newest:
+                        newest, found, found_run = timestamp_ms, offset, None
+            after = entries[-1].end_offset + 1
+            if end is not None and after >= end:
+                break
+        return found if found_run is None else (await self._find_max_time_in(found_run, start, end))[1]
+
+    async def _entries_from(
+        self, partition: Partition, offset: Offset, control: Control | None, limit: int = INDEX_PAGE
+    ) -> list[IndexEntry]:
+        """Entries from the one that may hold `offset` on: some of the index, and at its end those of `pending`."""
+        if control is not None and offset >= control.next:
+            return []  # what has come since is not looked for: this must end
+        entries = await self._index_page(partition, offset, limit)
+        if not entries and control is not None and control.pending is not None:
+            return [entry for entry in control.pending.entries if entry.end_offset >= offset]
+        return entries
+
     async def _find_time_in(self, entry: IndexEntry, timestamp_ms: int, start: Offset) -> Offset | None:
-        newest = entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms
-        if newest < timestamp_ms:
+        if _newest(entry) < timestamp_ms:
             return None
         for batch in await self._blobs.read_run(entry):
             if batch.end > start and parse_header(batch.data).max_timestamp >= timestamp_ms:
                 return batch.offset
         return None
+
+    async def _find_max_time_in(
+        self, entry: IndexEntry, start: Offset, end: Offset | None
+    ) -> tuple[int, Offset | None]:
+        newest, found = NO_TIMESTAMP, None
+        for batch in await self._blobs.read_run(entry):
+            if batch.end > start and (end is None or batch.offset < end):
+                timestamp_ms = parse_header(batch.data).max_timestamp
+                if timestamp_ms > newest:
+                    newest, found = timestamp_ms, batch.offset
+        return newest, found
 
     async def _find(self, partition: Partition, offset: Offset, max_bytes: int) -> list[IndexEntry]:
         """Index entries that hold the bytes from `offset` on, contiguous, at least one."""
@@ -125,10 +163,10 @@ class Reader:
             raise StaleView(f"{partition.tp}: offset {offset} is not here any more")
         return found
 
-    async def _index_page(self, partition: Partition, offset: Offset) -> list[IndexEntry]:
+    async def _index_page(self, partition: Partition, offset: Offset, limit: int = INDEX_PAGE) -> list[IndexEntry]:
         """Entries from the one that may hold `offset` on."""
         end = keys.after(keys.index_prefix(partition.tp))
-        records = await self._meta.scan(keys.index(partition.tp, offset), end, INDEX_PAGE)
+        records = await self._meta.scan(keys.index(partition.tp, offset), end, limit)
         return [decode_index_entry(record.key, record.value) for record in records]
 
     async def _control(self, partition: Partition) -> Control | None:
@@ -164,6 +202,11 @@ class Reader:
             if partition.watch is asyncio.current_task():
                 partition.watch = None
             partition.wake()
+
+
+def _newest(entry: IndexEntry) -> int:
+    """No record of the run is newer, as far as older data tells."""
+    return entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms
 
 
 def _tail(control: Control | None, link: LinkSpec) -> Tail:

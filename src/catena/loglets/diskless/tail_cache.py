@@ -1,7 +1,8 @@
 """The newest entries that this node committed, kept as the very buffers they arrived in, for readers at the tail.
 
 Committed entries never change, so the cache is never wrong; it may lack entries (evicted, or committed by other nodes),
-and then the reader goes to the index. Bounded in bytes over all partitions; the oldest entries go first.
+and then the reader goes to the index. Bounded in bytes over all partitions, what Python needs around the payload
+included; the oldest entries go first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections import deque
 
 from catena.loglets.base import Batch, Entry
 from catena.types import Offset, TopicPartition
+
+OVERHEAD_BYTES = 512
+"""What a cached batch takes beside its payload: the objects around it, and its places in the lists. Measured."""
 
 
 class _Tail:
@@ -41,7 +45,7 @@ class TailCache:
         tail.batches.append(Batch(offset, entry.header.count, memoryview(entry.data)))
         tail.offsets.append(offset)
         self._order.append((tp, tail))
-        self._bytes += len(entry.data)
+        self._bytes += len(entry.data) + OVERHEAD_BYTES
         while self._bytes > self._max_bytes:
             self._evict()
 
@@ -67,7 +71,7 @@ class TailCache:
         tp, tail = self._order.popleft()
         batch = tail.batches[tail.gone]
         assert batch is not None
-        self._bytes -= len(batch.data)
+        self._bytes -= len(batch.data) + OVERHEAD_BYTES
         tail.batches[tail.gone] = None
         tail.gone += 1
         if tail.gone == len(tail.batches):

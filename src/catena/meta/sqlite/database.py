@@ -14,6 +14,7 @@ without waiting for the writer.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from catena.errors import CatenaError, Corrupt, OutcomeUnknown, StoreFull, StoreRefused, StoreUnavailable
@@ -40,9 +41,16 @@ _SCHEMA = (
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open the file, and make it if it is not there; several processes may do so at once."""
+    """Open the file, and make it if it is not there; several processes may do so at once.
+
+    A file that is finished is opened without the lock, so that whoever only reads need not wait for a writer that is
+    stopped.
+    """
     lock = WriteLock(path)
     try:
+        connection = _open_finished(path)
+        if connection is not None:
+            return connection
         with lock.held():
             return _open_alone(path)
     except sqlite3.Error as error:
@@ -51,19 +59,37 @@ def open_database(path: Path) -> sqlite3.Connection:
         lock.close()
 
 
+def _open_finished(path: Path) -> sqlite3.Connection | None:
+    """None if there is anything to make or to complain about. One transaction makes the file and numbers it."""
+    if not path.exists():
+        return None
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    with suppress(sqlite3.Error):
+        marks = [_scalar(connection, f"PRAGMA {name}") for name in ("journal_mode", "application_id", "user_version")]
+        if marks == ["wal", _APPLICATION_ID, FORMAT]:
+            _configure(connection)
+            return connection
+    connection.close()
+    return None
+
+
 def _open_alone(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         if _scalar(connection, "PRAGMA journal_mode = WAL") != "wal":
             raise StoreRefused(f"{path} is on a file system where SQLite cannot share memory; use a local disk")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA temp_store = MEMORY")  # where statements of many rows keep what undoes them
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+        _configure(connection)
         _ensure_schema(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _configure(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA temp_store = MEMORY")  # where statements of many rows keep what undoes them
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
 
 
 def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:

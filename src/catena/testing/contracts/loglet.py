@@ -197,6 +197,36 @@ class ReadContract:
             assert await reader.find_time(301, 0) == 6
             assert await reader.find_time(401, 0) is None
 
+    async def test_the_first_batch_with_the_greatest_time_is_found(
+        self, open_here: OpenLink, open_there: OpenLink, links: Links
+    ) -> None:
+        loglet = open_here(links.spec())
+        assert await loglet.find_max_time(0, None) is None
+        for timestamp_ms in (100, 300, 200, 300, -1, 250):
+            await loglet.append(make_entry("a", "b", timestamp_ms=timestamp_ms))
+        for reader in (loglet, open_there(links.spec())):
+            assert await reader.find_max_time(0, None) == 2
+            assert await reader.find_max_time(3, None) == 2
+            assert await reader.find_max_time(4, None) == 6
+            assert await reader.find_max_time(8, None) == 10
+            assert await reader.find_max_time(8, 10) is None
+            assert await reader.find_max_time(0, 2) == 0
+            assert await reader.find_max_time(0, 3) == 2
+            assert await reader.find_max_time(4, 6) == 4
+            assert await reader.find_max_time(12, None) is None
+
+    async def test_the_greatest_time_is_found_inside_of_what_was_written_together(
+        self, open_here: OpenLink, open_there: OpenLink, links: Links
+    ) -> None:
+        loglet = open_here(links.spec())
+        entries = [make_entry("a", "b", timestamp_ms=timestamp_ms) for timestamp_ms in (10, 400, 100, 300, 200)]
+        await asyncio.gather(*(loglet.append(entry) for entry in entries))
+        for reader in (loglet, open_there(links.spec())):
+            assert await reader.find_max_time(0, None) == 2
+            assert await reader.find_max_time(4, None) == 6
+            assert await reader.find_max_time(4, 6) == 4
+            assert await reader.find_max_time(8, 10) == 8
+
     async def test_nobody_waits_for_a_tail_that_is_there(
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:

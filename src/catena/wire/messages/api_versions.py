@@ -8,8 +8,8 @@ from catena.wire.schema import Bool, Int16, Int32, Int64, Message, String, since
 
 
 class ApiVersionsRequest(Message):
-    client_software_name: String = ""
-    client_software_version: String = ""
+    client_software_name: Annotated[String, since(3)] = ""
+    client_software_version: Annotated[String, since(3)] = ""
 
 
 class ApiVersion(Message):

@@ -8,7 +8,7 @@ from catena.wire.schema import Int16, Int32, Message, String, since
 
 
 class ListGroupsRequest(Message):
-    states_filter: list[String] = []
+    states_filter: Annotated[list[String], since(4)] = []
     types_filter: Annotated[list[String], since(5)] = []
 
 

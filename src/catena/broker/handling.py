@@ -1,0 +1,81 @@
+"""What handlers have in common: find the log that a request names, ask many at once, and say what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from catena.broker.base import OpenLog
+from catena.broker.error_codes import code_of
+from catena.errors import CatenaError, UnknownPartition, UnknownTopic
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topic_view import TopicView
+from catena.wire.codes import Code
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Refused(Exception):
+    """One item of a request can't be done, for a reason that only Kafka's protocol knows."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Fault(NamedTuple):
+    code: Code
+    message: str
+
+
+def fault_of(error: Refused | CatenaError) -> Fault:
+    return Fault(error.code if isinstance(error, Refused) else code_of(error), str(error))
+
+
+async def map_bounded(at_once: int, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """`function` of each item, in their order; so many run at the same time. Once one has raised, none is begun."""
+    results: dict[int, R] = {}
+    waiting = deque(range(len(items)))
+
+    async def work() -> None:
+        try:
+            while waiting:
+                number = waiting.popleft()
+                results[number] = await function(items[number])
+        except BaseException:
+            waiting.clear()
+            raise
+
+    # Few workers instead of a task for each item: there may be 10,000 of them.
+    workers = (work() for _ in range(min(at_once, len(items))))
+    for outcome in await asyncio.gather(*workers, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+    return [results[number] for number in range(len(items))]
+
+
+class Logs:
+    """The logs of topics by their names, as this node sees them."""
+
+    def __init__(self, view: TopicView, open_log: OpenLog) -> None:
+        self._view = view
+        self._open_log = open_log
+
+    async def find(self, topic: str, partition: int) -> VirtualLog:
+        record = await self._view.get(topic)
+        if partition >= record.partitions:
+            record = await self._view.read(topic)  # another node may have added it
+        if not 0 <= partition < record.partitions:
+            raise UnknownPartition(topic, partition, record.partitions)
+        return self._open_log(record, partition)
+
+    async def ask(self, topic: str, partition: int, question: Callable[[VirtualLog], Awaitable[R]]) -> R:
+        """What the log says; if it says that its topic was deleted, the view hears of it."""
+        try:
+            return await question(await self.find(topic, partition))
+        except UnknownTopic:
+            self._view.forget(topic)
+            raise

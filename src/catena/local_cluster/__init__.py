@@ -1,0 +1,1 @@
+"""Several nodes on this host, as processes of their own, for trying things out: `catena cluster`."""

@@ -1,0 +1,91 @@
+"""Processes are found again by who they are, asked to end, and ended if they do not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from catena.local_cluster.processes import Process, end, is_running, launch
+from catena.runtime import SystemClock
+
+PATIENT = "import signal; print('up', flush=True); signal.pause()"
+STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+WITH_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]).wait()"
+
+
+class Host:
+    """Starts processes, and leaves none behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.started: list[Process] = []
+
+    async def run(self, code: str) -> Process:
+        out = self._folder / str(len(self.started))
+        process = launch([sys.executable, "-c", code], dict(os.environ), out, out.with_suffix(".log"))
+        self.started.append(process)
+        while not out.read_text():
+            assert is_running(process), out.with_suffix(".log").read_text()
+            await SystemClock().sleep(0.01)
+        return process
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+    yield host
+    for process in host.started:
+        if is_running(process):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+async def test_ends_when_it_is_asked(host: Host) -> None:
+    process = await host.run(PATIENT)
+    assert os.getsid(process.pid) == process.pid != os.getsid(0)
+    assert await end([process], SystemClock(), 30) == []
+    assert not is_running(process)
+
+
+async def test_one_that_does_not_is_killed_with_all_that_it_started(host: Host) -> None:
+    patient, stubborn = await host.run(PATIENT), await host.run(STUBBORN)
+    assert await end([patient, stubborn], SystemClock(), 0.2) == [stubborn]
+    assert not is_running(patient)
+    assert not is_running(stubborn)
+
+
+async def test_the_group_of_one_that_is_killed_goes_too(host: Host) -> None:
+    parent = await host.run(f"import signal; signal.signal(15, signal.SIG_IGN)\n{WITH_CHILD}")
+    (child,) = children(parent.pid)
+    assert await end([parent], SystemClock(), 0.2) == [parent]
+    deadline = SystemClock().monotonic() + 30
+    while lives(child):
+        assert SystemClock().monotonic() < deadline
+        await SystemClock().sleep(0.01)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+async def test_another_one_with_the_same_id_is_left_alone(host: Host) -> None:
+    process = await host.run(PATIENT)
+    earlier = Process(process.pid, process.started - 1)
+    assert not is_running(earlier)
+    assert await end([earlier], SystemClock(), 30) == []
+    assert is_running(process)
+
+
+def test_one_that_is_long_gone() -> None:
+    assert not is_running(Process(2**22 + 1, 1))
