@@ -11,7 +11,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import contention, many_partitions, overhead, round_trips, throughput
+from bench import (
+    contention,
+    kafka_cold,
+    kafka_idle,
+    kafka_latency,
+    kafka_peer,
+    kafka_stores,
+    kafka_throughput,
+    many_partitions,
+    overhead,
+    round_trips,
+    throughput,
+)
 from bench.figures import Figure
 
 BENCHMARKS = {
@@ -20,6 +32,12 @@ BENCHMARKS = {
     "round-trips": round_trips.run,
     "many-partitions": many_partitions.run,
     "contention": contention.run,
+    "kafka-throughput": kafka_throughput.run,
+    "kafka-latency": kafka_latency.run,
+    "kafka-peer": kafka_peer.run,
+    "kafka-stores": kafka_stores.run,
+    "kafka-cold": kafka_cold.run,
+    "kafka-idle": kafka_idle.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -21,6 +21,7 @@ from catena.types import ANY, Expect, Offset, TopicPartition, Version
 from catena.virtual_log import chain as chains
 from catena.virtual_log import log as log_module
 from catena.virtual_log import reconfigure
+from catena.virtual_log.append_order import Place
 from catena.virtual_log.chain import Chain, Link
 from catena.virtual_log.chain_store import MAX_ATTEMPTS, ChainStore, Published
 from catena.virtual_log.log import VirtualLog
@@ -195,4 +196,15 @@ def ends_of_links_are_ignored_by_reads() -> Iterator[None]:
         return next((link for link in self.links if link.base <= offset), None)
 
     with replaced(Chain, "link_at", first):
+        yield
+
+
+@mutation
+def appends_go_on_behind_one_that_failed() -> Iterator[None]:
+    real = Place.leave
+
+    def quietly(self: Place, before: Place | None, _trouble: Any) -> None:
+        real(self, before, None)
+
+    with replaced(Place, "leave", quietly):
         yield

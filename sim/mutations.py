@@ -318,6 +318,12 @@ def uploads_are_committed_in_the_order_in_which_they_end() -> Iterator[None]:
 
 
 @mutation
+def batches_behind_a_failed_one_are_taken() -> Iterator[None]:
+    with replaced(Partition, "note_failed", lambda _self, _entries: None):
+        yield
+
+
+@mutation
 def renewal_of_unknown_outcome_is_taken_for_done() -> Iterator[None]:
     real = KeptSession._renew_once
 

@@ -91,7 +91,7 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
-    trimmers, deleters = int(random.random() < 0.5), int(random.random() < 0.35)
+    trimmers, deleters = int(random.random() < 0.5), int(random.random() < 0.45)
     targets = random.sample(STEPS, 4) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
     return Scenario(
         seed=seed,

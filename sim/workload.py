@@ -246,14 +246,16 @@ async def trim(client: Client) -> None:
 
 async def delete(client: Client) -> None:
     """Delete the topic and create it again, unless a delete that nobody answered might take the new one with it."""
-    for _ in range(client.random.randint(2, 4)):
+    for _ in range(client.random.randint(2, 6)):
         await client.think(0.5)
         (log,) = client.world.logs[DOOMED]
         if not await _delete_surely(client, Delete(log, client.name, 0)):
             del client.world.logs[DOOMED]
             return
-        await client.think(client.random.choice((0.2, 5.0)))  # long enough for a create that is late
+        await client.think(client.random.choice((0.2, 5.0, 10.0)))  # long enough for a create that is late
         await create_topic(client, DOOMED, 1)
+        if client.world.logs[DOOMED] == [log]:
+            client.world.violations.append(Violation("deleted topic came back", str(log)))
 
 
 async def _delete_surely(client: Client, call: Delete) -> bool:

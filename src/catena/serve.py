@@ -38,9 +38,10 @@ VERSION = version("catena-log")
 class ServingNode:
     """What runs; made by `serve`."""
 
-    def __init__(self, settings: Settings, node: Node, server: Server, membership: Membership) -> None:
+    def __init__(self, settings: Settings, node: Node, view: TopicView, server: Server, membership: Membership) -> None:
         self.settings = settings
         self.node = node
+        self.view = view
         self.server = server
         self.membership = membership
         self.draining = False
@@ -135,7 +136,7 @@ async def serve(
             settings.kafka.topics,
         )
         opened.push_async_callback(broker.close)
-        serving = ServingNode(settings, node, server, membership)
+        serving = ServingNode(settings, node, view, server, membership)
         gate.open(broker, serving)
         about = {"node": membership.node_id, "kafka": shown(serving.listeners), "http": serving.http}
         log.info("serves", extra={**about, "rack": settings.node.rack, "cluster": node.cluster_id})

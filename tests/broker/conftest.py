@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.group_world import GroupWorld
 from tests.broker.world import World
 
 
@@ -15,3 +16,12 @@ from tests.broker.world import World
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
     async with AsyncExitStack() as opened:
         yield World(request.param, tmp_path, opened)
+
+
+@pytest.fixture(params=[True, False], ids=["transact", "without transact"])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[GroupWorld]:
+    """Coordinators of groups, in both ways to write; there is a topic `t`."""
+    async with AsyncExitStack() as opened:
+        cluster = GroupWorld(request.param, opened)
+        await cluster.topic("t", partitions=200)
+        yield cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -19,7 +20,8 @@ from catena.groups.base import GroupSettings
 from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
-from catena.runtime import SystemEntropy
+from catena.meta.sqlite import SqliteMeta
+from catena.runtime import Clock, SystemClock, SystemEntropy
 from catena.testing.faults import Faults, FaultyMeta, Stall
 from catena.types import TopicId
 from catena.virtual_log.topic_view import TopicView, TopicViewSettings
@@ -43,15 +45,36 @@ from catena.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAs
 from catena.wire.requests import Request, response_frame
 from catena.wire.schema import Message
 from tests.broker.world import api_of
-from tests.loglets.stores import QuickClock
 
 M = TypeVar("M", bound=Message)
 
-SESSION_MS = 60_000
+SESSION_MS = 600_000
 QUICK = GroupSettings(initial_rebalance_delay_s=0.0)
 STATE = "state"
 CHUNK = "0"
 """How fault injection calls the records of a group: by the last part of their keys."""
+
+
+class FastClock(SystemClock):
+    """Runs so many times faster than time, and a test can let it leap forward."""
+
+    SPEED = 50
+
+    def __init__(self) -> None:
+        self._leapt_s = 0.0
+        self._start_ms = super().now_ms()
+
+    def leap(self, seconds: float) -> None:
+        self._leapt_s += seconds
+
+    def now_ms(self) -> int:
+        return self._start_ms + int(self.monotonic() * 1000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() * self.SPEED + self._leapt_s
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds / self.SPEED)
 
 
 class Member(NamedTuple):
@@ -64,12 +87,19 @@ class Member(NamedTuple):
 
 class GroupNode:
     def __init__(
-        self, membership: Membership, view: TopicView, coordinator: Coordinator, faults: Faults, nodes_faults: Faults
+        self,
+        membership: Membership,
+        view: TopicView,
+        coordinator: Coordinator,
+        faults: Faults,
+        nodes_faults: Faults,
+        clock: Clock,
     ) -> None:
         self.membership, self.view, self.coordinator = membership, view, coordinator
         self.faults = faults
         """Of what the coordinator does."""
         self._nodes_faults = nodes_faults
+        self._clock = clock
         groups = Groups(coordinator, membership, view, SystemEntropy())
         offsets = GroupOffsets(coordinator, view)
         self._handlers: dict[str, Handler] = {
@@ -112,13 +142,20 @@ class GroupNode:
         while [node.node_id for node in self.membership.view.nodes] != ids:
             await self.membership.changed(self.membership.view.revision)
 
+    async def comes_back(self) -> None:
+        """Wait until it is registered again after its session was lost."""
+        while not self.membership.alive:
+            await self._clock.sleep(0.1)
+
     # What members do
 
-    async def join(self, group: str, member_id: str = "", topics: bytes = b"") -> JoinGroupResponse:
+    async def join(
+        self, group: str, member_id: str = "", topics: bytes = b"", session_ms: int = SESSION_MS
+    ) -> JoinGroupResponse:
         """A dynamic member; its id is had first if it has none."""
         body = JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=SESSION_MS,
+            session_timeout_ms=session_ms,
             rebalance_timeout_ms=SESSION_MS,
             member_id=member_id,
             protocol_type="consumer",
@@ -126,7 +163,7 @@ class GroupNode:
         )
         answer = await self.ask(body, JoinGroupResponse)
         if answer.error_code == Code.MEMBER_ID_REQUIRED:
-            return await self.join(group, answer.member_id, topics)
+            return await self.join(group, answer.member_id, topics, session_ms)
         return answer
 
     async def sync(self, member: Member, assignments: dict[str, bytes] | None = None) -> SyncGroupResponse:
@@ -145,9 +182,9 @@ class GroupNode:
         body = HeartbeatRequest(group_id=member.group, generation_id=member.generation, member_id=member.member_id)
         return (await self.ask(body, HeartbeatResponse)).error_code
 
-    async def lone_member(self, group: str) -> Member:
+    async def lone_member(self, group: str, session_ms: int = SESSION_MS) -> Member:
         """Of a stable group in which nobody else is."""
-        joined = await self.join(group)
+        joined = await self.join(group, session_ms=session_ms)
         assert joined.error_code == Code.NONE
         member = Member(group, joined.member_id, joined.generation_id)
         synced = await self.sync(member, {member.member_id: b"all"})
@@ -184,13 +221,24 @@ class GroupNode:
 
 
 class GroupWorld:
-    def __init__(self, can_transact: bool, opened: AsyncExitStack) -> None:
-        self.clock = QuickClock()
+    def __init__(self, can_transact: bool, opened: AsyncExitStack, folder: Path | None = None) -> None:
+        """In memory, or in a database file that every node opens for itself."""
+        self.clock = FastClock()
         self.can_transact = can_transact
-        self.meta: MetaStore = MemoryMeta(self.clock, can_transact)
+        self._path = None if folder is None else folder / "meta.db"
+        self._memory = MemoryMeta(self.clock, can_transact)
         self.write_step = "transact" if can_transact else f"put {CHUNK}"
         """The step that stores the offset of a partition below 100."""
         self._opened = opened
+        self.meta = self._open_meta()
+
+    def _open_meta(self) -> MetaStore:
+        if self._path is None:
+            return self._memory
+        # With the real time: it polls.
+        meta = SqliteMeta(self._path, SystemClock(), SystemEntropy(), self.can_transact)
+        self._opened.push_async_callback(meta.close)
+        return meta
 
     async def topic(self, name: str, partitions: int = 10, topic_id: str = "") -> TopicRecord:
         record = TopicRecord(name, TopicId(topic_id or SystemEntropy().hex_id()), partitions, "diskless", 0)
@@ -199,9 +247,10 @@ class GroupWorld:
 
     async def node(self, node_id: int, settings: CoordinatorSettings | None = None) -> GroupNode:
         faults, nodes_faults = Faults(), Faults()
-        meta = FaultyMeta(self.meta, faults)
+        store = self._open_meta()
+        meta = FaultyMeta(store, faults)
         membership = await Membership.join(
-            FaultyMeta(self.meta, nodes_faults),
+            FaultyMeta(store, nodes_faults),
             self.clock,
             SystemEntropy(),
             NodeProfile(listeners={"main": Address(f"host-{node_id}", 9092)}),
@@ -209,7 +258,7 @@ class GroupWorld:
             MembershipSettings(session_ttl_ms=600_000, refresh_ms=1_000),
         )
         self._opened.push_async_callback(membership.close)
-        view = TopicView(self.meta, self.clock, TopicViewSettings(refresh_ms=1_000))
+        view = TopicView(store, self.clock, TopicViewSettings(refresh_ms=1_000))
         await view.start()
         self._opened.push_async_callback(view.close)
         coordinator = Coordinator(
@@ -217,7 +266,7 @@ class GroupWorld:
         )
         await coordinator.start()
         self._opened.push_async_callback(coordinator.close)
-        return GroupNode(membership, view, coordinator, faults, nodes_faults)
+        return GroupNode(membership, view, coordinator, faults, nodes_faults, self.clock)
 
 
 def group_of(node: GroupNode, *others: GroupNode, but_not: tuple[str, ...] = ()) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,16 +25,8 @@ from tests.broker.group_world import QUICK, SESSION_MS, STATE, GroupNode, GroupW
 DAY_S = 24 * 3600
 
 
-@pytest.fixture(params=[True, False], ids=["transact", "without transact"])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[GroupWorld]:
-    async with AsyncExitStack() as opened:
-        world = GroupWorld(request.param, opened)
-        await world.topic("t", partitions=200)
-        yield world
-
-
-async def pair(world: GroupWorld) -> tuple[GroupNode, GroupNode]:
-    one, two = await world.node(0), await world.node(1)
+async def pair(cluster: GroupWorld) -> tuple[GroupNode, GroupNode]:
+    one, two = await cluster.node(0), await cluster.node(1)
     await one.sees(one, two)
     await two.sees(one, two)
     return one, two
@@ -45,8 +37,8 @@ async def state_of(node: GroupNode, group: str) -> str:
     return next((found.group_state for found in listed.groups if found.group_id == group), "none")
 
 
-async def test_a_stable_group_survives_its_coordinator_without_a_rebalance(world: GroupWorld) -> None:
-    one, two = await pair(world)
+async def test_a_stable_group_survives_its_coordinator_without_a_rebalance(cluster: GroupWorld) -> None:
+    one, two = await pair(cluster)
     group = group_of(one, two)
     member = await one.lone_member(group)
     assert await one.commit_as(member, 7) == Code.NONE
@@ -61,10 +53,10 @@ async def test_a_stable_group_survives_its_coordinator_without_a_rebalance(world
     assert await two.fetch(group) == 8
 
 
-async def test_a_group_goes_to_a_node_that_comes_and_whoever_waits_is_sent_there(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_group_goes_to_a_node_that_comes_and_whoever_waits_is_sent_there(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     blind = await one.blind()
-    two = await world.node(1)
+    two = await cluster.node(1)
     group = group_of(two, one)
     await one.lone_member(group)
     # The second member has to wait for the first one to join again.
@@ -78,11 +70,11 @@ async def test_a_group_goes_to_a_node_that_comes_and_whoever_waits_is_sent_there
 
 
 async def test_a_coordinator_that_does_not_know_that_it_was_replaced_changes_and_tells_nothing(
-    world: GroupWorld,
+    cluster: GroupWorld,
 ) -> None:
-    one = await world.node(0)
+    one = await cluster.node(0)
     blind = await one.blind()
-    two = await world.node(1)
+    two = await cluster.node(1)
     await two.sees(one, two)
     group = group_of(two, one)
     member = await one.lone_member(group)
@@ -101,15 +93,15 @@ async def test_a_coordinator_that_does_not_know_that_it_was_replaced_changes_and
 
 
 @pytest.mark.parametrize("act", ["commit", "join", "delete"])
-async def test_every_write_of_a_replaced_coordinator_is_refused(world: GroupWorld, act: str) -> None:
-    one = await world.node(0)
+async def test_every_write_of_a_replaced_coordinator_is_refused(cluster: GroupWorld, act: str) -> None:
+    one = await cluster.node(0)
     await one.blind()
-    two = await world.node(1)
+    two = await cluster.node(1)
     await two.sees(one, two)
     group = group_of(two, one)
     assert await one.commit(group, 10) == Code.NONE
     assert await two.commit(group, 20) == Code.NONE
-    before = await everything(world)
+    before = await everything(cluster)
 
     if act == "commit":
         assert await one.commit(group, 11) == Code.NOT_COORDINATOR
@@ -118,28 +110,28 @@ async def test_every_write_of_a_replaced_coordinator_is_refused(world: GroupWorl
     else:
         deleted = await one.ask(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
         assert deleted.results[0].error_code == Code.NOT_COORDINATOR
-    assert await everything(world) == before
+    assert await everything(cluster) == before
     assert await two.fetch(group) == 20
 
 
-async def everything(world: GroupWorld) -> list[Record]:
+async def everything(cluster: GroupWorld) -> list[Record]:
     found = []
     for prefix in (keys.GROUPS, keys.GROUP_OFFSETS):
-        found += await world.meta.scan(prefix, keys.after(prefix))
+        found += await cluster.meta.scan(prefix, keys.after(prefix))
     return found
 
 
 async def test_a_commit_that_is_under_way_while_another_node_takes_over_is_not_acked_and_moves_nothing_back(
-    world: GroupWorld,
+    cluster: GroupWorld,
 ) -> None:
-    one = await world.node(0)
+    one = await cluster.node(0)
     await one.blind()
-    two = await world.node(1)
+    two = await cluster.node(1)
     await two.sees(one, two)
     group = group_of(two, one)
     assert await one.commit(group, 10) == Code.NONE
 
-    stall = one.faults.at(world.write_step, Stall())
+    stall = one.faults.at(cluster.write_step, Stall())
     late = asyncio.ensure_future(one.commit(group, 11))
     await stall.reached.wait()
     assert await two.commit(group, 20) == Code.NONE
@@ -150,11 +142,11 @@ async def test_a_commit_that_is_under_way_while_another_node_takes_over_is_not_a
 
 async def test_a_late_chunk_is_overwritten_by_the_coordinator_in_office() -> None:
     async with AsyncExitStack() as opened:
-        world = GroupWorld(False, opened)
-        await world.topic("t")
-        one = await world.node(0)
+        cluster = GroupWorld(False, opened)
+        await cluster.topic("t")
+        one = await cluster.node(0)
         await one.blind()
-        two = await world.node(1)
+        two = await cluster.node(1)
         await two.sees(one, two)
         group = group_of(two, one)
         assert await one.commit(group, 10) == Code.NONE
@@ -166,93 +158,103 @@ async def test_a_late_chunk_is_overwritten_by_the_coordinator_in_office() -> Non
         assert await two.fetch(group) == 10
         await one.membership.close()
         await two.membership.close()
-        three = await world.node(2)
+        three = await cluster.node(2)
         assert await three.fetch(group) == 10
         assert await three.fetch(group, partition=1) == 5
 
 
-async def test_a_node_that_has_lost_its_session_lets_its_groups_go(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_node_that_has_lost_its_session_lets_its_groups_go(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
     member = await one.lone_member(group)
+    waiting = asyncio.ensure_future(one.join(group))
+    await settle()
     stall = one.blind_to_registering()
-    world.clock.leap(700)
+    cluster.clock.leap(700)
     assert not one.membership.alive
+    assert (await waiting).error_code == Code.NOT_COORDINATOR
     assert await one.heartbeat(member) == Code.NOT_COORDINATOR
     assert await one.fetch(group) is Code.NOT_COORDINATOR
     stall.let_go()
-    while not one.membership.alive:
-        await asyncio.sleep(0.001)
+    await one.comes_back()
     # Its session is long over by the clock, and it is given a new one: nobody has heard its heartbeats.
     assert await one.heartbeat(member) == Code.NONE
 
 
-async def test_members_that_are_not_heard_of_are_removed_by_the_clock(world: GroupWorld) -> None:
-    one = await world.node(0)
-    member = await one.lone_member(group_of(one))
+async def test_members_that_are_not_heard_of_are_removed_by_the_clock(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
+    member = await one.lone_member(group_of(one), session_ms=6_000)
     while await state_of(one, member.group) != "Empty":
-        await world.clock.sleep(5)
+        await cluster.clock.sleep(1)
     assert await one.heartbeat(member) == Code.UNKNOWN_MEMBER_ID
 
 
-async def test_a_node_that_was_stopped_hears_its_members_before_it_removes_them(world: GroupWorld) -> None:
-    one = await world.node(0)
-    member = await one.lone_member(group_of(one))
-    world.clock.leap(SESSION_MS / 1000 + 10)
-    for _ in range(10):
-        await asyncio.sleep(0)
+async def test_a_node_that_was_stopped_hears_its_members_before_it_removes_them(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
+    member = await one.lone_member(group_of(one), session_ms=60_000)
+    cluster.clock.leap(70)
+    await cluster.clock.sleep(0.2)
     assert await one.heartbeat(member) == Code.NONE
 
 
-async def test_commits_that_come_while_one_is_written_share_the_next_write_in_order(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_member_that_commits_is_heard_of(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
+    member = await one.lone_member(group_of(one), session_ms=10_000)
+    until = cluster.clock.monotonic() + 25
+    while cluster.clock.monotonic() < until:
+        assert await one.commit_as(member, 1) == Code.NONE
+        await cluster.clock.sleep(0.5)
+
+
+async def test_commits_that_come_while_one_is_written_share_the_next_write_in_order(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
     assert await one.commit(group, 0) == Code.NONE
-    stall = one.faults.at(world.write_step, Stall())
+    stall = one.faults.at(cluster.write_step, Stall())
     first = asyncio.ensure_future(one.commit(group, 1))
     await stall.reached.wait()
-    taken = one.faults.taken[world.write_step]
+    taken = one.faults.taken[cluster.write_step]
     others = [asyncio.ensure_future(one.commit(group, 2 + number, partition=number % 5)) for number in range(50)]
     await settle()
     stall.let_go()
     assert await first == Code.NONE
     assert await asyncio.gather(*others) == [Code.NONE] * 50
-    assert one.faults.taken[world.write_step] == taken + 1
+    assert one.faults.taken[cluster.write_step] == taken + 1
     assert [await one.fetch(group, partition=number) for number in range(5)] == [47, 48, 49, 50, 51]
 
 
-async def test_a_commit_over_many_chunks_is_one_group(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_commit_over_many_chunks_is_one_group(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
-    await world.topic("wide", partitions=10_000)
+    await cluster.topic("wide", partitions=10_000)
     wide = await one.view.get("wide")
     offsets = {(wide.topic_id, number): NewOffset(number, 1, "") for number in range(10_000)}
     before = one.faults.taken["transact"]
     error = await one.coordinator.commit(group, Committer("", -1, None, 9), offsets)
     assert error is GroupError.NONE
-    if world.can_transact:
+    if cluster.can_transact:
         assert one.faults.taken["transact"] == before + 1
-    two = await world.node(1)
+    two = await cluster.node(1)
     await one.membership.close()
     await two.sees(two)
     assert [await two.fetch(group, "wide", number) for number in (0, 99, 100, 9_999)] == [0, 99, 100, 9_999]
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_commit_of_unknown_outcome_is_settled(world: GroupWorld, applied: bool) -> None:
-    one = await world.node(0)
+async def test_a_commit_of_unknown_outcome_is_settled(cluster: GroupWorld, applied: bool) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
     for offset in (1, 2, 3):
-        one.faults.at(world.write_step, Fail(OutcomeUnknown("lost"), applied=applied))
+        one.faults.at(cluster.write_step, Fail(OutcomeUnknown("lost"), applied=applied))
         assert await one.commit(group, offset) == Code.NONE
         assert await one.fetch(group) == offset
 
 
-async def test_a_commit_that_arrives_late_does_not_undo_what_was_committed_since(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_commit_that_arrives_late_does_not_undo_what_was_committed_since(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
     assert await one.commit(group, 1) == Code.NONE
-    late = one.faults.at(world.write_step, Late())
+    late = one.faults.at(cluster.write_step, Late())
     assert await one.commit(group, 2) == Code.NONE
     assert await one.commit(group, 3) == Code.NONE
     try:
@@ -261,57 +263,59 @@ async def test_a_commit_that_arrives_late_does_not_undo_what_was_committed_since
         pass
     assert await one.fetch(group) == 3
     assert await one.commit(group, 4) == Code.NONE
-    two = await world.node(1)
+    two = await cluster.node(1)
     await one.membership.close()
     await two.sees(two)
     assert await two.fetch(group) == 4
 
 
-async def test_a_commit_that_can_not_be_settled_is_told_so_and_the_group_is_taken_over_anew(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_commit_that_can_not_be_settled_is_told_so_and_the_group_is_loaded_anew(
+    cluster: GroupWorld,
+) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
     assert await one.commit(group, 1) == Code.NONE
     for nth in range(1, 10):
-        one.faults.at(world.write_step, Fail(OutcomeUnknown("lost")), nth)
+        one.faults.at(cluster.write_step, Fail(OutcomeUnknown("lost")), nth)
     assert await one.commit(group, 2) == Code.REQUEST_TIMED_OUT
     assert await one.fetch(group) == 1
 
 
-async def test_a_store_that_is_away_fails_commits_and_not_the_group(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_store_that_is_away_fails_commits_and_not_the_group(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     member = await one.lone_member(group_of(one))
     for nth in range(1, 7):
-        one.faults.at(world.write_step, Fail(StoreUnavailable("away")), nth)
+        one.faults.at(cluster.write_step, Fail(StoreUnavailable("away")), nth)
     assert await one.commit_as(member, 2) == Code.COORDINATOR_LOAD_IN_PROGRESS
     assert await one.heartbeat(member) == Code.NONE
     assert await one.commit_as(member, 3) == Code.NONE
 
 
-async def test_a_join_that_can_not_be_stored_is_answered_and_works_later(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_join_that_can_not_be_stored_is_answered_and_works_later(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
-    step = "transact" if world.can_transact else f"put {STATE}"
+    step = "transact" if cluster.can_transact else f"put {STATE}"
     for nth in range(1, 7):
         one.faults.at(step, Fail(StoreUnavailable("away")), nth)
     assert (await one.join(group)).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
     await one.lone_member(group)
 
 
-async def test_a_generation_is_stored_before_anybody_is_told(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_a_generation_is_stored_before_anybody_is_told(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group = group_of(one)
-    stall = one.faults.at("transact" if world.can_transact else f"put {STATE}", Stall())
+    stall = one.faults.at("transact" if cluster.can_transact else f"put {STATE}", Stall())
     joining = asyncio.ensure_future(one.join(group))
     await stall.reached.wait()
     await settle()
     assert not joining.done()
-    assert await world.meta.get(keys.group_state(group)) is None
+    assert await cluster.meta.get(keys.group_state(group)) is None
     stall.let_go()
     assert (await joining).generation_id == 1
 
 
-async def test_a_group_that_takes_long_to_load_is_to_be_asked_again(world: GroupWorld) -> None:
-    one = await world.node(0, CoordinatorSettings(groups=QUICK, load_max_ms=10))
+async def test_a_group_that_takes_long_to_load_is_to_be_asked_again(cluster: GroupWorld) -> None:
+    one = await cluster.node(0, CoordinatorSettings(groups=QUICK, load_max_ms=10))
     group = group_of(one)
     stall = one.faults.at(f"get {STATE}", Stall())
     assert (await one.join(group)).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -322,22 +326,22 @@ async def test_a_group_that_takes_long_to_load_is_to_be_asked_again(world: Group
     assert one.faults.taken[f"put {STATE}"] == 0
 
 
-async def test_a_take_over_of_unknown_outcome_is_settled(world: GroupWorld) -> None:
-    one, two = await pair(world)
+async def test_a_take_over_of_unknown_outcome_is_settled(cluster: GroupWorld) -> None:
+    one, two = await pair(cluster)
     group = group_of(one, two)
     assert await one.commit(group, 1) == Code.NONE
     await one.membership.close()
     await two.sees(two)
     two.faults.at(f"put {STATE}", Fail(OutcomeUnknown("lost"), applied=True))
     assert await two.fetch(group) == 1
-    record = await world.meta.get(keys.group_state(group))
+    record = await cluster.meta.get(keys.group_state(group))
     assert record is not None
     assert decode_state(record)[0].coordinator_epoch == 2
     assert await two.commit(group, 2) == Code.NONE
 
 
-async def test_idle_groups_make_room_and_busy_ones_do_not(world: GroupWorld) -> None:
-    one = await world.node(0, CoordinatorSettings(groups=QUICK, max_groups=3))
+async def test_idle_groups_make_room_and_busy_ones_do_not(cluster: GroupWorld) -> None:
+    one = await cluster.node(0, CoordinatorSettings(groups=QUICK, max_groups=3))
     for number in range(10):
         assert await one.commit(f"idle {number}", number) == Code.NONE
     assert [await one.fetch(f"idle {number}") for number in range(10)] == list(range(10))
@@ -346,49 +350,47 @@ async def test_idle_groups_make_room_and_busy_ones_do_not(world: GroupWorld) -> 
     assert [await one.heartbeat(member) for member in members] == [Code.NONE] * 3
 
 
-async def test_asking_for_groups_that_are_not_there_stores_nothing(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_asking_for_groups_that_are_not_there_stores_nothing(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     assert await one.fetch("nobody") == -1
     assert await one.heartbeat(Member("nobody", "m", 1)) == Code.UNKNOWN_MEMBER_ID
-    assert await everything(world) == []
+    assert await everything(cluster) == []
 
 
-async def test_offsets_of_an_empty_group_expire_after_its_retention(world: GroupWorld) -> None:
-    one = await world.node(0)
+async def test_offsets_of_an_empty_group_expire_after_its_retention(cluster: GroupWorld) -> None:
+    one = await cluster.node(0)
     group, kept = "old", "kept"
     assert await one.commit(group, 1) == Code.NONE
     member = await one.lone_member(kept)
     assert await one.commit_as(member, 1) == Code.NONE
-    world.clock.leap(6 * DAY_S)
-    while not one.membership.alive:
-        await asyncio.sleep(0.001)
+    cluster.clock.leap(6 * DAY_S)
+    await one.comes_back()
     await one.coordinator.sweep()
     assert await one.fetch(group) == 1
-    world.clock.leap(2 * DAY_S)
-    while not one.membership.alive:
-        await asyncio.sleep(0.001)
+    cluster.clock.leap(2 * DAY_S)
+    await one.comes_back()
     assert await one.heartbeat(member) == Code.NONE
     await one.coordinator.sweep()
     assert await one.fetch(group) == -1
     assert await one.fetch(kept) == 1
-    assert [record.key for record in await world.meta.scan(keys.GROUP_OFFSETS, keys.after(keys.GROUP_OFFSETS))] == [
+    assert [record.key for record in await cluster.meta.scan(keys.GROUP_OFFSETS, keys.after(keys.GROUP_OFFSETS))] == [
         keys.group_offset_chunk(kept, (await one.view.get("t")).topic_id, 0)
     ]
 
 
-async def test_a_sweep_takes_care_of_members_that_died_with_their_coordinator(world: GroupWorld) -> None:
-    one, two = await pair(world)
-    member = await one.lone_member(group_of(one, two))
+async def test_a_sweep_takes_care_of_members_that_died_with_their_coordinator(cluster: GroupWorld) -> None:
+    one, two = await pair(cluster)
+    member = await one.lone_member(group_of(one, two), session_ms=6_000)
     await one.membership.close()
     await two.sees(two)
     assert await state_of(two, member.group) == "Stable"
     await two.coordinator.sweep()
     while await state_of(two, member.group) != "Empty":
-        await world.clock.sleep(5)
+        await cluster.clock.sleep(1)
 
 
-async def test_a_large_group_is_stored_and_survives(world: GroupWorld) -> None:
-    one, two = await pair(world)
+async def test_a_large_group_is_stored_and_survives(cluster: GroupWorld) -> None:
+    one, two = await pair(cluster)
     group = group_of(one, two)
     leader = await one.join(group, topics=b"x" * 500)
     joins = [asyncio.ensure_future(one.join(group, topics=b"x" * 500)) for _ in range(300)]
@@ -410,8 +412,8 @@ async def test_a_large_group_is_stored_and_survives(world: GroupWorld) -> None:
     assert (await two.sync(members[7])).assignment == members[7].member_id.encode()
 
 
-async def test_a_consumer_group_hears_of_topics_and_survives_its_coordinator(world: GroupWorld) -> None:
-    one, two = await pair(world)
+async def test_a_consumer_group_hears_of_topics_and_survives_its_coordinator(cluster: GroupWorld) -> None:
+    one, two = await pair(cluster)
     group = group_of(one, two)
     body = beat.ConsumerGroupHeartbeatRequest(
         group_id=group,
@@ -427,14 +429,14 @@ async def test_a_consumer_group_hears_of_topics_and_survives_its_coordinator(wor
     assert {share.topic_id: len(share.partitions) for share in assigned.topic_partitions} == {
         (await one.view.get("t")).topic_id: 200
     }
-    later = await world.topic("later", partitions=3)
+    later = await cluster.topic("later", partitions=3)
     epoch = joined.member_epoch
     while later.topic_id not in [share.topic_id for share in assigned.topic_partitions]:
         kept = msgspec.structs.replace(body, member_epoch=epoch, topic_partitions=assigned.topic_partitions)
         answer = await one.ask(kept, beat.ConsumerGroupHeartbeatResponse)
         assert answer.error_code == Code.NONE
         epoch, assigned = answer.member_epoch, answer.assignment or assigned
-        await world.clock.sleep(0.01)
+        await cluster.clock.sleep(0.01)
     await one.membership.close()
     await two.sees(two)
     kept = msgspec.structs.replace(body, member_epoch=epoch, topic_partitions=assigned.topic_partitions)
@@ -459,3 +461,29 @@ async def assignment(node: GroupNode, group: str, epoch: int) -> beat.Assignment
             return answer.assignment
         body.member_epoch = answer.member_epoch
         await settle()
+
+
+@pytest.mark.parametrize("can_transact", [True, False])
+async def test_processes_that_share_a_database_file(tmp_path: Path, can_transact: bool) -> None:
+    async with AsyncExitStack() as opened:
+        cluster = GroupWorld(can_transact, opened, tmp_path)
+        await cluster.topic("t")
+        one, two = await pair(cluster)
+        group = group_of(one, two)
+        member = await one.lone_member(group)
+        commits = [one.commit_as(member, number, partition=number % 10) for number in range(100)]
+        assert await asyncio.gather(*commits) == [Code.NONE] * 100
+        await two.membership.close()
+        await one.sees(one)
+        await one.blind()
+        three = await cluster.node(2)
+        await three.sees(one, three)
+        moved = group_of(three, one)
+        assert await one.commit(moved, 10) == Code.NONE
+        assert await three.commit(moved, 20) == Code.NONE
+        assert await one.commit(moved, 11) == Code.NOT_COORDINATOR
+        assert await three.fetch(moved) == 20
+        await one.membership.close()
+        await three.sees(three)
+        assert await three.heartbeat(member) == Code.NONE
+        assert [await three.fetch(group, partition=number) for number in range(10)] == list(range(90, 100))

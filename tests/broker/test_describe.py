@@ -117,6 +117,11 @@ class TestProducers:
         assert await self.known(other) == [(3, 0, 0), (7, 1, 2)]
         await log.append(make_entry("e", stamp=Stamp(3, 0, 1)))
         assert await self.known(other) == [(3, 0, 1), (7, 1, 2)]
+        # What a link wrote down counts for nothing in a later one, which may know better.
+        await log.reconfigure("memory")
+        await log.append(make_entry("f", stamp=Stamp(3, 0, 2)))
+        await log.reconfigure("diskless")
+        assert await self.known(other) == [(3, 0, 2), (7, 1, 2)]
 
     async def test_the_time_is_that_of_the_last_write_and_the_silent_are_forgotten(self, world: World) -> None:
         node = await world.node()

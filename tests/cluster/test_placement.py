@@ -91,7 +91,7 @@ def test_a_name_of_any_characters_has_a_coordinator() -> None:
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [Placement([0, 1, 2]).leader(TopicId("0" * 32), partition) for partition in range(100)]
-    monkeypatch.setattr(placement, "MAX_BLOCKS", 3)
+    monkeypatch.setattr(placement, "MAX_KEPT", 3)
     chosen = Placement([0, 1, 2])
     assert [chosen.leader(TopicId("0" * 32), partition) for partition in range(100)] == expected
-    assert len(chosen._blocks) <= 3
+    assert len(chosen._leaders) <= 3

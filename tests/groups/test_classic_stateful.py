@@ -149,6 +149,24 @@ class ClassicGroupMachine(RuleBasedStateMachine):
             assert self.group.describe().state == "Stable"
             assert len(self.group.describe().members) == len(snapshot.members)
 
+    @rule()
+    def settle(self) -> None:
+        """When everybody does what it should and nothing fails, the group becomes stable, with everybody assigned."""
+        self.crashes = False
+        self.wait(41.0)  # the silent are gone, and no ticket waits
+        assert not self.open
+        for _ in range(6):
+            for client in self.clients[: self.settings.max_members]:
+                if client not in self.open.values():
+                    self.join(client.number, WISHES[0], known=True, skip=False)
+            self.wait(1.0)
+        for client in self.clients[: self.settings.max_members]:
+            self.sync(client.number)
+        assert self.group.describe().state == "Stable"
+        assert not self.open
+        assert all(member.assignment for member in self.group.describe().members)
+        assert len(self.group.describe().members) == min(len(self.clients), self.settings.max_members)
+
     # What must be true
 
     @invariant()

@@ -23,7 +23,7 @@ from catena.wire.reader import MAX_ENTRIES, WireError, read_message, read_uvarin
 from catena.wire.schema import Int32, Message, String, nullable, tagged
 from catena.wire.writer import uvarint, write_message
 from tests.wire.fuzz import LENGTHS, changed, random_message
-from tests.wire.messages import CASES, Case, messages
+from tests.wire.messages import CASES, REQUESTS, Case, messages
 
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -46,10 +46,10 @@ def test_every_cut_is_noticed(case: Case) -> None:
                 case.read(data[:length])
 
 
-@each_case
+@pytest.mark.parametrize("case", REQUESTS, ids=str)
 def test_no_length_at_any_place_does_harm(case: Case) -> None:
     data = sorted((encoded(case, seed) for seed in range(5)), key=len)[2]
-    for at in range(min(len(data), 150)):
+    for at in range(min(len(data), 100)):
         for length in LENGTHS:
             for wrong in (data[:at] + length + data[at + len(length) :], data[:at] + length):
                 try:
@@ -220,7 +220,7 @@ def test_tagged_fields_are_counted_too() -> None:
     too_many = "with tagged fields it has more than"
     with pytest.raises(WireError, match=too_many):
         read(Thing, 2, True, body + uvarint(MAX_ENTRIES + 1) + tags + bytes(2))
-    metadata = bytes.fromhex("02 00") + tags + bytes(10)
+    metadata = bytes.fromhex("02 01") + tags + bytes(10)
     with pytest.raises(WireError, match=too_many):
         read(MetadataRequest, 9, True, metadata)
 

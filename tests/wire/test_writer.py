@@ -55,13 +55,14 @@ def written(message: Message, version: int, flexible: bool) -> bytes:
         ({"name": "é" * 16384}, "name has 32768 bytes; a string may have 32767"),
         ({"comment": "x" * 40000}, "comment has 40000 bytes; a string may have 32767"),
         ({"name": None}, "name is None"),
-        ({"name": b"bytes"}, "name can't be written: 'bytes' object has no attribute 'encode'"),
+        ({"name": b"bytes"}, "name is of type bytes"),
         ({"name": "\ud800"}, "name can't be written: 'utf-8' codec can't encode"),
         ({"blob": None}, "blob is None"),
-        ({"blob": [1]}, "blob is a list"),
+        ({"blob": [1]}, "blob is of type list"),
+        ({"blob": "text"}, "blob is of type str"),
         ({"is_new": None}, "is_new is None"),
         ({"numbers": None}, "numbers is None"),
-        ({"numbers": 5}, "numbers is a int"),
+        ({"numbers": 5}, "numbers is of type int"),
         ({"numbers": [1, None]}, r"numbers\[1\] is None"),
         ({"numbers": [1 << 31]}, r"numbers\[0\] can't be written: "),
         ({"numbers": [0] * 20 + [-1 << 40]}, r"numbers\[20\] can't be written: "),
@@ -70,7 +71,8 @@ def written(message: Message, version: int, flexible: bool) -> bytes:
         ({"part": None}, "part is None"),
         ({"part": Part(count=128)}, r"part.count can't be written: "),
         ({"parts": [Part(), Part(count=-129)]}, r"parts\[1\].count can't be written: "),
-        ({"parts": [Part(), 7]}, r"parts\[1\] is a int"),
+        ({"parts": [Part(), 7]}, r"parts\[1\] is of type int"),
+        ({"numbers": (1, 2), "parts": (Part(), None)}, r"parts\[1\] is None"),
     ],
 )
 def test_says_what_cannot_be_written(version: int, flexible: bool, change: dict[str, Any], trouble: str) -> None:
@@ -147,6 +149,14 @@ def test_record_batches_are_passed_on_as_they_are(version: int) -> None:
     (topic,) = read_message(FetchResponse, version, version >= 12, memoryview(data), 0)[0].responses
     read = [partition.records and b"".join(partition.records) for partition in topic.partitions]
     assert read == [b"firstsecond", b"", b"third", None]
+
+
+@pytest.mark.parametrize("records", [b"batch", [None], 5])
+def test_records_that_cannot_be_written(records: Any) -> None:
+    good = PartitionData(records=[b"batch"])
+    bad = FetchableTopicResponse(partitions=[good, PartitionData(records=records)])
+    with pytest.raises(Unwritable, match=r"FetchResponse v12: responses\[0\].partitions\[1\].records "):
+        written(FetchResponse(responses=[bad]), 12, True)
 
 
 def test_null_where_a_version_has_none() -> None:

@@ -8,7 +8,7 @@ and clients then name their partitions in every request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
 from catena.broker.base import Answer, Client, Later, OpenLog
@@ -46,6 +46,30 @@ class _Target(NamedTuple):
     log: VirtualLog
     asked: FetchPartition
     answer: PartitionData
+
+
+class _News:
+    """Of which logs something may be new, and the wait for it."""
+
+    def __init__(self) -> None:
+        self.logs: dict[VirtualLog, None] = {}
+        self._came = asyncio.Event()
+
+    def tell(self, of: VirtualLog) -> None:
+        self.logs[of] = None
+        self._came.set()
+
+    def take(self) -> dict[VirtualLog, None]:
+        self._came.clear()
+        logs, self.logs = self.logs, {}
+        return logs
+
+    async def wait(self, max_wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(max(0.0, max_wait_s)):
+                await self._came.wait()
+        except TimeoutError:
+            pass
 
 
 class Fetch:
@@ -94,47 +118,44 @@ class Fetch:
     async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> Message:
         deadline = self._clock.monotonic() + min(body.max_wait_ms / 1000, MAX_WAIT_S)
         max_bytes = min(body.max_bytes, MAX_BYTES)
-        news = asyncio.Event()
+        news = _News()
         subscribed = False
         try:
             while True:
-                news.clear()
                 last_look = self._clock.monotonic() >= deadline
-                size = await self._read_all(targets, max_bytes, last_look)
+                size = await self._read_all(targets, max_bytes, None if last_look else news.take())
                 failed = any(part.error_code for topic in response.responses for part in topic.partitions)
                 if size >= body.min_bytes or failed or last_look or not targets:
                     return response
                 if not subscribed:
                     subscribed = True
                     for target in targets:
-                        self._tails.subscribe(target.log, news.set)
+                        self._tails.subscribe(target.log, news.tell)
                     continue  # what came in before the subscription is not told
-                await self._wait(news, deadline)
+                await news.wait(deadline - self._clock.monotonic())
         finally:
             if subscribed:
                 for target in targets:
-                    self._tails.unsubscribe(target.log, news.set)
+                    self._tails.unsubscribe(target.log, news.tell)
 
-    async def _wait(self, news: asyncio.Event, deadline: float) -> None:
-        try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                await news.wait()
-        except TimeoutError:
-            pass
+    async def _read_all(
+        self, targets: Sequence[_Target], max_bytes: int, news: Mapping[VirtualLog, None] | None
+    ) -> int:
+        """Fill in the answers; returns how many bytes of batches they hold.
 
-    async def _read_all(self, targets: Sequence[_Target], max_bytes: int, sure: bool) -> int:
-        """Fill in the answers; returns how many bytes of batches they hold. `sure`: nothing new is not believed."""
+        Where a client is at the tail as it was last seen and there is no news the store is not asked; with None it is.
+        """
         size = 0
         for start in range(0, len(targets), AT_ONCE):
             some = targets[start : start + AT_ONCE]
             left = max_bytes - size
             for target, batches in zip(
-                some, await asyncio.gather(*(self._read(target, left, sure) for target in some)), strict=True
+                some, await asyncio.gather(*(self._read(target, left, news) for target in some)), strict=True
             ):
                 size += _fill(target, batches, max_bytes - size, size == 0)
         return size
 
-    async def _read(self, target: _Target, left: int, sure: bool) -> list[Batch]:
+    async def _read(self, target: _Target, left: int, news: Mapping[VirtualLog, None] | None) -> list[Batch]:
         asked, answer, log = target.asked, target.answer, target.log
         if left <= 0:
             return []
@@ -142,16 +163,14 @@ class Fetch:
             await self._check_epoch(target)
             if answer.error_code:
                 return []
-            if not sure and asked.fetch_offset == log.seen_tail:
-                batches = []
-            else:
-                batches = await log.read(asked.fetch_offset, min(left, max(1, asked.partition_max_bytes)))
+            if news is not None and log not in news and asked.fetch_offset == log.seen_tail:
+                return []
+            return await log.read(asked.fetch_offset, min(left, max(1, asked.partition_max_bytes)))
         except CatenaError as error:
             if isinstance(error, UnknownTopic):
                 self._view.forget(error.topic)
             answer.error_code = code_of(error)
             return []
-        return batches
 
     async def _check_epoch(self, target: _Target) -> None:
         epoch = target.asked.current_leader_epoch

@@ -12,7 +12,7 @@ from catena.virtual_log.log import VirtualLog
 
 log = logging.getLogger(__name__)
 
-Wake: TypeAlias = Callable[[], None]
+Wake: TypeAlias = Callable[[VirtualLog], None]
 
 RETRY_S = 0.5
 
@@ -46,10 +46,10 @@ class Tails:
                 if not waiting:
                     return
                 for wake in list(waiting):
-                    wake()
+                    wake(of)
         except CatenaError as error:
             log.info("%s is no longer followed: %s", of.tp, error)
         finally:
             del self._waiting[of]
             for wake in list(waiting):
-                wake()
+                wake(of)

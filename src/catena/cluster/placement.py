@@ -25,8 +25,8 @@ NO_NODE: NodeId = -1
 
 BLOCK = 8
 """Partitions that share a hash."""
-MAX_BLOCKS = 100_000
-"""To be kept; past it they are computed anew."""
+MAX_KEPT = 200_000
+"""Leaders; past it they are computed anew."""
 
 _BLOCK_SHIFT = 3
 _MASK = (1 << 64) - 1
@@ -40,25 +40,31 @@ class Placement:
         """`nodes` in any order, none of them twice."""
         # Sorted, so that equal weights, should there ever be two, are settled in the same way by all.
         self._nodes = [(_constant(node), node) for node in sorted(nodes)]
-        self._blocks: dict[tuple[TopicId, int], tuple[NodeId, ...]] = {}
+        self._leaders: dict[tuple[TopicId, int], NodeId] = {}
+        self._last_block: tuple[TopicId, int] | None = None
+        self._last_hashes: tuple[int, ...] = ()
 
     def leader(self, topic_id: TopicId, partition: int) -> NodeId:
-        key = (topic_id, partition >> _BLOCK_SHIFT)
-        block = self._blocks.get(key)
-        if block is None:
-            if len(self._blocks) >= MAX_BLOCKS:
-                self._blocks.clear()
-            block = self._blocks[key] = self._leaders_of_block(*key)
-        return block[partition & BLOCK - 1]
+        leader = self._leaders.get((topic_id, partition))
+        if leader is None:
+            if len(self._leaders) >= MAX_KEPT:
+                self._leaders.clear()
+            leader = self._highest(self._hash(topic_id, partition))
+            self._leaders[topic_id, partition] = leader
+        return leader
 
     def coordinator(self, group_id: str) -> NodeId:
         """The node that coordinates this consumer group."""
         digest = blake2b(f"group {group_id}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return self._highest(int.from_bytes(digest, "big"))
 
-    def _leaders_of_block(self, topic_id: TopicId, block: int) -> tuple[NodeId, ...]:
-        digest = blake2b(f"partitions {topic_id} {block}".encode(), digest_size=_hashes.size).digest()
-        return tuple(map(self._highest, _hashes.unpack(digest)))
+    def _hash(self, topic_id: TopicId, partition: int) -> int:
+        """Partitions are mostly asked for in their order, so it is enough to keep the hashes of one block."""
+        block = (topic_id, partition >> _BLOCK_SHIFT)
+        if block != self._last_block:
+            digest = blake2b(f"partitions {topic_id} {block[1]}".encode(), digest_size=_hashes.size).digest()
+            self._last_block, self._last_hashes = block, _hashes.unpack(digest)
+        return self._last_hashes[partition & BLOCK - 1]
 
     def _highest(self, hashed: int) -> NodeId:
         if not self._nodes:

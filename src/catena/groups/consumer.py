@@ -23,6 +23,10 @@ reached the target is told to come again sooner than others.
 
 Beyond Kafka: a member that joins again with its own id, after an answer was lost or it was fenced, is taken back at
 once; Kafka lets it wait until its session has ended. Racks are stored and shown, and do not matter to the assignors.
+
+A group that is too large to be stored with its members is restored empty: members then join again as they hear of it,
+and for up to one heartbeat interval a member that has not heard of it yet may read what another has been given. Its
+commits are refused, as those of any member whose session has ended.
 """
 
 from __future__ import annotations

@@ -188,11 +188,11 @@ class VirtualLog:
             return await self.tail() > beyond
 
     async def wait_for_news(self, beyond: Offset) -> None:
-        """Return once the tail may be greater than `beyond`, or appends go elsewhere. A hint, for those who look then."""
+        """Return once the tail may be greater than `beyond`, or appends go elsewhere. For those who look then."""
         chain = await self.chain()
         if chain.last.is_open:
             await self.loglet(chain.last).wait_for_tail(beyond)
-        if self._seen_tail <= beyond:
+        if self._seen_tail <= beyond and await self.tail() <= beyond:
             await self._wait_while_sealed()
 
     @property

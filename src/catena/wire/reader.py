@@ -64,7 +64,7 @@ def reader(message: type[Message], version: int, flexible: bool) -> Reader:
 
 @cache
 def tags_reader(message: type[Message], version: int) -> Callable[[memoryview, int, int], tuple[Any, ...]]:
-    """Reads the values of all tagged fields of this message; returns them, where they end, and the room that is left."""
+    """Reads all tagged fields of this message; returns their values, where they end, and the room that is left."""
     source = _ReaderSource(version, True)
     with source.block("def read_tags(data, at, room):"):
         source.line("end = len(data)")
@@ -108,7 +108,7 @@ def read_tag_count(data: memoryview, at: int, room: int) -> tuple[int, int, int]
 
 
 def skip_tags(data: memoryview, at: int, room: int) -> tuple[int, int]:
-    """Tagged fields that this version does not know are left aside; returns where they end, and the room that is left."""
+    """Tagged fields that nobody knows are left aside; returns where they end, and the room that is left."""
     count, at, room = read_tag_count(data, at, room)
     for _ in range(count):
         _, at = read_uvarint(data, at)

@@ -274,30 +274,46 @@ def _trouble(message: Message, version: int) -> str | None:
     """Which value can't be written; None if each can by itself."""
     for field in fields_of(type(message), version):
         value = getattr(message, field.name)
-        for place, item in enumerate(value) if field.is_array and isinstance(value, list) else [(None, value)]:
-            name = field.name if place is None else f"{field.name}[{place}]"
-            item_field = field if place is None else field._replace(is_array=False, is_nullable=False)
-            trouble = _trouble_of_value(item_field, item, version)
-            if trouble is not None:
-                return f"{name}{trouble}"
+        trouble = _trouble_of_array(field, value, version) if field.is_array else _trouble_of(field, value, version)
+        if trouble is not None:
+            return field.name + trouble
     return None
 
 
-def _trouble_of_value(field: Field, value: Any, version: int) -> str | None:
-    if value is None:
-        return None if field.is_nullable else " is None"
-    if field.nested is not None and not field.is_array and isinstance(value, field.nested):
+def _trouble_of_array(field: Field, value: Any, version: int) -> str | None:
+    if value is None and field.is_nullable:
+        return None
+    if not isinstance(value, list | tuple):
+        return _is_a(value)
+    item = field._replace(is_array=False, is_nullable=False)
+    troubles = ((place, _trouble_of(item, each, version)) for place, each in enumerate(value))
+    return next((f"[{place}]{trouble}" for place, trouble in troubles if trouble is not None), None)
+
+
+def _trouble_of(field: Field, value: Any, version: int) -> str | None:
+    if value is None and field.is_nullable:
+        return None
+    if field.nested is not None:
+        if not isinstance(value, field.nested):
+            return _is_a(value)
         inner = _trouble(value, version)
-        return inner and f".{inner}"
+        return None if inner is None else f".{inner}"
+    kinds: dict[str, Any] = {"string": str, "uuid": str, "bytes": Buffer, "records": list | tuple}
+    if not isinstance(value, kinds.get(field.kind, int | float)):
+        return _is_a(value)
     try:
-        if is_number(field):
-            struct.pack(">" + field.kind, value)
-        elif field.kind == "uuid":
-            id_bytes(value)
-        elif field.kind == "string" and len(value.encode()) > MAX_STRING_BYTES:
+        if field.kind == "string" and len(value.encode()) > MAX_STRING_BYTES:
             return f" has {len(value.encode())} bytes; a string may have {MAX_STRING_BYTES}"
-        elif field.is_array or field.nested is not None or not isinstance(value, bytes | bytearray | memoryview | str):
-            return f" is a {type(value).__name__}"
-    except (struct.error, AttributeError, TypeError, ValueError) as error:
+        if field.kind == "uuid":
+            id_bytes(value)
+        elif field.kind == "records":
+            join(value)
+        elif is_number(field):
+            struct.pack(">" + field.kind, value)
+    except (struct.error, TypeError, ValueError) as error:
         return f" can't be written: {error}"
     return None
+
+
+def _is_a(value: Any) -> str:
+    return " is None" if value is None else f" is of type {type(value).__name__}"

@@ -219,13 +219,20 @@ class ReadContract:
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:
         loglet = open_here(links.spec())
-        entries = [make_entry("a", "b", timestamp_ms=timestamp_ms) for timestamp_ms in (10, 400, 100, 300, 200)]
-        await asyncio.gather(*(loglet.append(entry) for entry in entries))
+        before, *together, after = (
+            make_entry("a", "b", timestamp_ms=timestamp_ms) for timestamp_ms in (250, 10, 100, 400, 200, 350)
+        )
+        await loglet.append(before)
+        await asyncio.gather(*(loglet.append(entry) for entry in together))
+        await loglet.append(after)
         for reader in (loglet, open_there(links.spec())):
-            assert await reader.find_max_time(0, None) == 2
-            assert await reader.find_max_time(4, None) == 6
+            assert await reader.find_max_time(0, None) == 6
+            assert await reader.find_max_time(4, 8) == 6
             assert await reader.find_max_time(4, 6) == 4
             assert await reader.find_max_time(8, 10) == 8
+            # What lies outside counts for nothing, even if it was written together with what lies inside.
+            assert await reader.find_max_time(8, None) == 10
+            assert await reader.find_max_time(0, 6) == 0
 
     async def test_nobody_waits_for_a_tail_that_is_there(
         self, open_here: OpenLink, open_there: OpenLink, links: Links

@@ -1,0 +1,111 @@
+"""Apache Kafka, to stand beside: one node in KRaft mode, from Maven Central, started as its own scripts start it.
+
+The jars are fetched once, by mvn, into `.dev` of the checkout; BENCH_KAFKA_JARS names a folder that has them already.
+Heap and garbage collector are those of Kafka's start script, everything else is Kafka's default. By default Kafka acks
+what is in the page cache, and leaves it to the kernel when that is written to the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bench.kafka_wire import answers_metadata
+from bench.serving import START_MAX_S, ServerError, Serving, child, last_words
+
+VERSION = "4.3.1"
+MADE_HERE = Path(__file__).parents[1] / ".dev"
+FETCH_MAX_S = 900
+CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
+JVM = (
+    *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
+    *("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+)
+POLL_S = 0.02
+
+POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId><artifactId>kafka</artifactId>
+<version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{VERSION}</version></dependency></dependencies></project>
+"""
+
+
+class KafkaMissing(Exception):
+    """There is no Java or no Maven here, or the jars can't be fetched; says which."""
+
+
+@contextmanager
+def apache_kafka(folder: Path) -> Iterator[Serving]:
+    """A new node with its data below `folder`. To format the disk is not part of its start."""
+    jars = fetch_jars()
+    folder.mkdir(parents=True, exist_ok=True)
+    kafka_port, controller_port = free_ports(2)
+    properties = folder / "server.properties"
+    properties.write_text(properties_of(folder / "data", kafka_port, controller_port))
+    java = ["java", *JVM, "-cp", f"{jars}/*"]
+    tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(properties)]
+    formatted = subprocess.run(tool, capture_output=True, text=True, timeout=START_MAX_S)
+    if formatted.returncode:
+        raise ServerError(f"kafka-storage failed: {formatted.stdout[-500:]} {formatted.stderr[-500:]}")
+    started = time.perf_counter()
+    with child([*java, "kafka.Kafka", str(properties)], folder) as process:
+        address = f"127.0.0.1:{kafka_port}"
+        while not answers_metadata(address):
+            if process.poll() is not None or time.perf_counter() - started > START_MAX_S:
+                raise ServerError(f"Kafka is not ready within {START_MAX_S:g} s: {last_words(folder)}")
+            time.sleep(POLL_S)
+        yield Serving(process.pid, address, time.perf_counter() - started)
+
+
+def properties_of(data: Path, kafka_port: int, controller_port: int) -> str:
+    lines = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{kafka_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": str(data),
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+    }
+    return "".join(f"{name}={value}\n" for name, value in lines.items())
+
+
+def fetch_jars() -> Path:
+    given = os.environ.get("BENCH_KAFKA_JARS")
+    jars = Path(given) if given else MADE_HERE / f"kafka-{VERSION}"
+    if any(jars.glob("kafka_2.13-*.jar")):
+        return jars
+    if given:
+        raise KafkaMissing(f"BENCH_KAFKA_JARS: there is no kafka_2.13 in {jars}")
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise KafkaMissing(f"Apache Kafka needs {program}, which is not on the PATH")
+    fetched = jars.with_suffix(".part")
+    shutil.rmtree(fetched, ignore_errors=True)
+    fetched.mkdir(parents=True)
+    (fetched / "pom.xml").write_text(POM)
+    command = ["mvn", "-q", "-B", f"-Dmaven.repo.local={fetched / 'repository'}", "dependency:copy-dependencies"]
+    command += [f"-DoutputDirectory={fetched / 'jars'}", "-DincludeScope=runtime"]
+    result = subprocess.run(command, cwd=fetched, capture_output=True, text=True, timeout=FETCH_MAX_S)
+    if result.returncode:
+        raise KafkaMissing(f"mvn could not fetch Apache Kafka {VERSION}: {result.stdout[-1000:]}")
+    (fetched / "jars").rename(jars)
+    shutil.rmtree(fetched)
+    return jars
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as bound:  # all at once, so that none is found twice
+        sockets = [bound.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,240 @@
+"""What a fetch returns, how much of it, and what it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from catena.broker.base import Client, Later
+from catena.broker.fetch import Fetch
+from catena.errors import StoreUnavailable
+from catena.formats.record_batch import split_batches
+from catena.formats.records import iter_records
+from catena.runtime import Tasks
+from catena.testing.contracts.loglet import make_entry
+from catena.testing.faults import Fail
+from catena.wire.apis import APIS
+from catena.wire.codes import Code
+from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from catena.wire.requests import Request, response_frame
+from tests.broker.world import BrokerNode, World
+
+FETCH = APIS[1]
+LONG_MS = 60_000
+
+
+class Fetching:
+    def __init__(self, node: BrokerNode) -> None:
+        self.node = node
+        self.tasks = Tasks("fetch")
+        self.fetch = Fetch(node.view, node.node.open_log, node.node.clock, self.tasks)
+
+    def request(
+        self,
+        offsets: dict[int, int],
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 30,
+        partition_max_bytes: int = 1 << 20,
+        epoch: int = -1,
+        topic: str = "t",
+    ) -> FetchRequest:
+        partitions = [
+            FetchPartition(
+                partition=partition,
+                fetch_offset=offset,
+                partition_max_bytes=partition_max_bytes,
+                current_leader_epoch=epoch,
+            )
+            for partition, offset in offsets.items()
+        ]
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic=topic, partitions=partitions)],
+        )
+
+    async def begin(self, request: FetchRequest, version: int = 12) -> asyncio.Future[FetchResponse]:
+        later = await self.fetch.fetch(Request(FETCH, version, 1, None, request), Client("", "main"))
+        assert isinstance(later, Later)
+        assert not later.goes_on
+        return later.answer  # type: ignore[return-value]
+
+    async def ask(self, request: FetchRequest, version: int = 12) -> list[PartitionData]:
+        async with asyncio.timeout(30):
+            answer = await (await self.begin(request, version))
+        assert response_frame(FETCH, version, 1, answer)
+        assert answer.session_id == 0
+        return [part for topic in answer.responses for part in topic.partitions]
+
+    async def append(self, *values: str, partition: int = 0, node: BrokerNode | None = None) -> None:
+        log = await (node or self.node).node.log("t", partition)
+        await log.append(make_entry(*values))
+
+
+def values(part: PartitionData) -> list[tuple[int, str]]:
+    """As a client reads them: offsets from the batches' headers."""
+    data = b"".join(bytes(each) for each in part.records or ())
+    return [
+        (record.offset, (record.value or b"").decode())
+        for header, batch in split_batches(data)
+        for record in iter_records(batch, header.base_offset)
+    ]
+
+
+@pytest.fixture
+async def fetching(world: World) -> AsyncIterator[Fetching]:
+    fetching = Fetching(await world.node())
+    await fetching.node.node.topics.create("t", 3)
+    yield fetching
+    await fetching.tasks.close()
+
+
+class TestRead:
+    async def test_whole_batches_from_the_one_that_holds_the_offset(self, fetching: Fetching) -> None:
+        await fetching.append("a", "b", "c")
+        await fetching.append("d")
+        (part,) = await fetching.ask(fetching.request({0: 1}))
+        assert values(part) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+        assert (part.error_code, part.high_watermark, part.last_stable_offset, part.log_start_offset) == (0, 4, 4, 0)
+
+    async def test_nothing_at_the_tail_and_an_error_beyond_it(self, fetching: Fetching) -> None:
+        await fetching.append("a")
+        at, beyond = (await fetching.ask(fetching.request({0: 1}))) + (await fetching.ask(fetching.request({0: 2})))
+        assert (at.error_code, values(at), at.high_watermark) == (0, [], 1)
+        assert beyond.error_code == Code.OFFSET_OUT_OF_RANGE
+
+    async def test_below_a_trimmed_start(self, fetching: Fetching) -> None:
+        await fetching.append("a")
+        await fetching.append("b")
+        await (await fetching.node.node.log("t", 0)).trim(1)
+        below, at = (await fetching.ask(fetching.request({0: 0}))) + (await fetching.ask(fetching.request({0: 1})))
+        assert below.error_code == Code.OFFSET_OUT_OF_RANGE
+        assert (values(at), at.log_start_offset) == ([(1, "b")], 1)
+
+    async def test_the_first_batch_is_sent_whatever_its_size(self, fetching: Fetching) -> None:
+        await fetching.append("a" * 1000)
+        await fetching.append("b" * 1000)
+        await fetching.append("c" * 1000, partition=1)
+        first, second = await fetching.ask(fetching.request({0: 0, 1: 0}, max_bytes=1))
+        assert [offset for offset, _ in values(first)] == [0]
+        assert values(second) == []
+        (one,) = await fetching.ask(fetching.request({0: 0}, partition_max_bytes=1))
+        assert [offset for offset, _ in values(one)] == [0]
+
+    async def test_the_limit_is_for_all_partitions_together(self, fetching: Fetching) -> None:
+        for partition in range(3):
+            for _ in range(10):
+                await fetching.append("a" * 1000, partition=partition)
+        parts = await fetching.ask(fetching.request({0: 0, 1: 0, 2: 0}, max_bytes=15_000))
+        assert [len(values(part)) for part in parts] == [10, 4, 0]
+
+    async def test_by_topic_id(self, fetching: Fetching) -> None:
+        await fetching.append("a")
+        record = await fetching.node.node.topics.get("t")
+        request = fetching.request({0: 0})
+        request.topics[0].topic_id = record.topic_id
+        (part,) = await fetching.ask(request, version=17)
+        assert values(part) == [(0, "a")]
+        request.topics[0].topic_id = "f" * 32
+        (part,) = await fetching.ask(request, version=17)
+        assert part.error_code == Code.UNKNOWN_TOPIC_ID
+
+    async def test_unknown_topics_and_partitions(self, fetching: Fetching) -> None:
+        (none,) = await fetching.ask(fetching.request({0: 0}, topic="none"))
+        (high,) = await fetching.ask(fetching.request({3: 0}))
+        assert none.error_code == high.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def test_leader_epochs(self, fetching: Fetching, world: World) -> None:
+        await fetching.append("a")
+        log = await fetching.node.node.log("t", 0)
+        before = (await log.chain()).last.epoch
+        await (await (await world.node()).node.log("t", 0)).reconfigure("diskless")
+        (fenced,) = await fetching.ask(fetching.request({0: 0}, epoch=before + 7))
+        assert fenced.error_code == Code.UNKNOWN_LEADER_EPOCH
+        now = (await log.chain()).last.epoch
+        assert now > before
+        (old,) = await fetching.ask(fetching.request({0: 0}, epoch=before))
+        (fine,) = await fetching.ask(fetching.request({0: 0}, epoch=now))
+        assert (old.error_code, fine.error_code) == (Code.FENCED_LEADER_EPOCH, 0)
+        data = b"".join(bytes(each) for each in fine.records or ())
+        assert [header.leader_epoch for header, _ in split_batches(data)] == [before]
+
+    async def test_a_session_is_not_known(self, fetching: Fetching) -> None:
+        request = fetching.request({0: 0})
+        request.session_id = 5
+        answer = await fetching.fetch.fetch(Request(FETCH, 12, 1, None, request), Client("", "main"))
+        assert isinstance(answer, FetchResponse)
+        assert answer.error_code == Code.FETCH_SESSION_ID_NOT_FOUND
+
+    async def test_a_store_that_is_down(self, fetching: Fetching) -> None:
+        fetching.node.faults.at("get chain", Fail(StoreUnavailable("down")))
+        (part,) = await fetching.ask(fetching.request({0: 0}))
+        assert part.error_code == Code.NOT_ENOUGH_REPLICAS
+
+
+class TestWait:
+    async def waiting(self, fetching: Fetching, request: FetchRequest) -> asyncio.Future[FetchResponse]:
+        waiting = await fetching.begin(request)
+        for _ in range(200):
+            await asyncio.sleep(0.001)
+            assert not waiting.done()
+        return waiting
+
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    async def test_news_of_any_partition_end_the_wait(self, fetching: Fetching, world: World, elsewhere: bool) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0, 1: 0}, max_wait_ms=LONG_MS))
+        await fetching.append("x", partition=1, node=await world.node() if elsewhere else None)
+        async with asyncio.timeout(30):
+            first, second = (await waiting).responses[0].partitions
+        assert (values(first), values(second)) == ([], [(0, "x")])
+
+    async def test_it_waits_for_as_many_bytes_as_it_asks_for(self, fetching: Fetching) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS, min_bytes=3000))
+        for number in range(4):
+            assert not waiting.done()
+            await fetching.append("x" * 1000)
+            if number < 2:
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            (part,) = (await waiting).responses[0].partitions
+        assert len(values(part)) >= 3
+
+    async def test_when_the_time_is_over_it_looks_once_more(self, fetching: Fetching, world: World) -> None:
+        (part,) = await fetching.ask(fetching.request({0: 0}, max_wait_ms=50))
+        assert (part.error_code, values(part), part.high_watermark) == (0, [], 0)
+        other = await world.node()
+        await fetching.append("x", node=other)
+        (part,) = await fetching.ask(fetching.request({0: 0}, max_wait_ms=0))
+        assert values(part) == [(0, "x")]
+
+    async def test_an_error_is_told_at_once(self, fetching: Fetching) -> None:
+        first, second = await fetching.ask(fetching.request({0: 0, 1: 5}, max_wait_ms=LONG_MS))
+        assert (first.error_code, second.error_code) == (0, Code.OFFSET_OUT_OF_RANGE)
+
+    async def test_a_seal_does_not_end_the_wait_and_the_next_link_does(self, fetching: Fetching) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
+        log = await fetching.node.node.log("t", 0)
+        await log.seal()
+        await log.reconfigure("memory")
+        await fetching.append("x")
+        async with asyncio.timeout(30):
+            (part,) = (await waiting).responses[0].partitions
+        assert values(part) == [(0, "x")]
+
+    async def test_a_deleted_topic_ends_the_wait(self, fetching: Fetching) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
+        await fetching.node.node.topics.delete("t")
+        async with asyncio.timeout(30):
+            (part,) = (await waiting).responses[0].partitions
+        assert part.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def test_who_is_gone_waits_no_more(self, fetching: Fetching) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert not any(fetching.fetch._tails._waiting.values())
