@@ -25,6 +25,7 @@ from bench import (
     throughput,
 )
 from bench.figures import Figure
+from bench.serving import Missing
 
 BENCHMARKS = {
     "throughput": throughput.run,
@@ -54,7 +55,11 @@ def main() -> None:
         results = json.loads(arguments.json.read_text())["figures"]
     for name in arguments.names or BENCHMARKS:
         with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="catena-bench-") as folder:
-            figures = BENCHMARKS[name](Path(folder))
+            try:
+                figures = BENCHMARKS[name](Path(folder))
+            except Missing as missing:
+                console.print(f"{name} is left out: {missing}")
+                continue
         _show(console, name, figures)
         results[name] = [figure._asdict() for figure in figures]
         _keep(arguments.json, results)

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.kafka_wire import answers_metadata
-from bench.serving import START_MAX_S, ServerError, Serving, child, last_words
+from bench.serving import START_MAX_S, Missing, ServerError, Serving, child, last_words
 
 VERSION = "4.3.1"
 MADE_HERE = Path(__file__).parents[1] / ".dev"
@@ -35,10 +35,6 @@ POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId><ar
 """
 
 
-class KafkaMissing(Exception):
-    """There is no Java or no Maven here, or the jars can't be fetched; says which."""
-
-
 @contextmanager
 def apache_kafka(folder: Path) -> Iterator[Serving]:
     """A new node with its data below `folder`. To format the disk is not part of its start."""
@@ -49,7 +45,7 @@ def apache_kafka(folder: Path) -> Iterator[Serving]:
     properties.write_text(properties_of(folder / "data", kafka_port, controller_port))
     java = ["java", *JVM, "-cp", f"{jars}/*"]
     tool = [*java, "kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID, "-c", str(properties)]
-    formatted = subprocess.run(tool, capture_output=True, text=True, timeout=START_MAX_S)
+    formatted = subprocess.run(tool, capture_output=True, text=True, timeout=START_MAX_S, check=False)
     if formatted.returncode:
         raise ServerError(f"kafka-storage failed: {formatted.stdout[-500:]} {formatted.stderr[-500:]}")
     started = time.perf_counter()
@@ -85,19 +81,19 @@ def fetch_jars() -> Path:
     if any(jars.glob("kafka_2.13-*.jar")):
         return jars
     if given:
-        raise KafkaMissing(f"BENCH_KAFKA_JARS: there is no kafka_2.13 in {jars}")
+        raise Missing(f"BENCH_KAFKA_JARS: there is no kafka_2.13 in {jars}")
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
-            raise KafkaMissing(f"Apache Kafka needs {program}, which is not on the PATH")
+            raise Missing(f"Apache Kafka needs {program}, which is not on the PATH")
     fetched = jars.with_suffix(".part")
     shutil.rmtree(fetched, ignore_errors=True)
     fetched.mkdir(parents=True)
     (fetched / "pom.xml").write_text(POM)
     command = ["mvn", "-q", "-B", f"-Dmaven.repo.local={fetched / 'repository'}", "dependency:copy-dependencies"]
     command += [f"-DoutputDirectory={fetched / 'jars'}", "-DincludeScope=runtime"]
-    result = subprocess.run(command, cwd=fetched, capture_output=True, text=True, timeout=FETCH_MAX_S)
+    result = subprocess.run(command, cwd=fetched, capture_output=True, text=True, timeout=FETCH_MAX_S, check=False)
     if result.returncode:
-        raise KafkaMissing(f"mvn could not fetch Apache Kafka {VERSION}: {result.stdout[-1000:]}")
+        raise Missing(f"mvn could not fetch Apache Kafka {VERSION}: {result.stdout[-1000:]}")
     (fetched / "jars").rename(jars)
     shutil.rmtree(fetched)
     return jars

@@ -7,6 +7,7 @@ and a figure says whose CPU it is.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.serving import Serving
+from bench.serving import Missing, Serving
 
 RECORD_BYTES = 1024
 CLIENT_MAX_S = 1800.0
@@ -73,9 +74,16 @@ def kcat_consume(address: str, topic: str, offset: int, records: int) -> float:
 
 
 def timed(command: Sequence[str]) -> float:
+    if shutil.which(command[0]) is None:
+        raise Missing(f"{command[0]} is not on the PATH")
     started = time.perf_counter()
     result = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=CLIENT_MAX_S
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=CLIENT_MAX_S,
+        check=False,
     )
     seconds = time.perf_counter() - started
     if result.returncode:
@@ -84,7 +92,8 @@ def timed(command: Sequence[str]) -> float:
 
 
 def create_topic(address: str, topic: str, partitions: int = 1) -> None:
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
 
     admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
     for created in admin.create_topics([NewTopic(topic, partitions, 1)], operation_timeout=30).values():

@@ -75,8 +75,7 @@ def produce(load: Load, connections: Sequence[int]) -> None:
         for _ in range(BATCH_RECORDS):
             put(producer, load.topic, value, partition, lambda error, _: failures.append(error))
     for producer in producers.values():
-        left = producer.flush(CLIENT_MAX_S)
-        assert left == 0 and not failures, f"{left} records are not acked, {len(failures)} failed"
+        flush(producer, failures)
 
 
 def put(producer: Producer, topic: str, value: bytes, partition: int, failed: Callable[[Any, Any], None]) -> None:
@@ -87,6 +86,12 @@ def put(producer: Producer, topic: str, value: bytes, partition: int, failed: Ca
         except BufferError:
             producer.poll(QUEUE_FULL_S)
     raise TimeoutError(f"partition {partition} takes no more records")
+
+
+def flush(producer: Producer, failures: Sequence[object]) -> None:
+    left = producer.flush(CLIENT_MAX_S)
+    if left or failures:
+        raise RuntimeError(f"{left} records are not acked, {len(failures)} failed: {failures[:1]}")
 
 
 def consume(load: Load, connections: Sequence[int]) -> None:

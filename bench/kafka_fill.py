@@ -9,8 +9,8 @@ import sys
 
 from confluent_kafka import Producer
 
-from bench.kafka_clients import CLIENT_MAX_S, wait_for_go
-from bench.kafka_connections import put
+from bench.kafka_clients import wait_for_go
+from bench.kafka_connections import flush, put
 
 VALUE = bytes(100)
 BATCH_RECORDS = 50
@@ -32,8 +32,7 @@ def fill(address: str, topic: str, records: int) -> None:
     wait_for_go()
     for _ in range(records):
         put(producer, topic, VALUE, 0, lambda error, _: failures.append(error))
-    left = producer.flush(CLIENT_MAX_S)
-    assert left == 0 and not failures, f"{left} records are not acked, {len(failures)} failed: {failures[:1]}"
+    flush(producer, failures)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ LEFT_BEHIND_S = 60.0
 class Latencies(NamedTuple):
     """In milliseconds."""
 
-    count: int
+    records: int
     p50: float
     p99: float
     p999: float
@@ -94,11 +94,10 @@ def produce(address: str, topic: str, rate: float, seconds: float) -> Latencies:
         producer.produce(
             topic, (due.to_bytes(8, "big") if counts else NOT_COUNTED) + rest, partition=0, on_delivery=acked
         )
-    left = producer.flush(LEFT_BEHIND_S)
+    producer.flush(LEFT_BEHIND_S)
     done.set()
     poller.join()
-    assert left == 0 and not failures, f"{left} are not acked; {len(failures)} failed, {failures[:1]}"
-    assert len(found) == expected, f"{len(found)} of {expected} acks"
+    assert len(found) == expected, f"{len(found)} of {expected} acks; {len(failures)} failed, {failures[:1]}"
     return latencies(found)
 
 

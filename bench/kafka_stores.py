@@ -1,4 +1,4 @@
-"""The broker on SeaweedFS and PostgreSQL: what it adds to a PUT and a commit, the two round trips that an ack waits for.
+"""The broker on SeaweedFS and PostgreSQL: what it adds to a PUT and a commit, what an ack waits for.
 
 PUT and commit are made straight on the stores, one after the other, with an object and records as large as those that
 the broker writes for one record of 100 bytes. They take turns with a producer that has one request in flight. The aim
@@ -49,7 +49,7 @@ def run(folder: Path) -> list[Figure]:
     floor, lone = Floor([], []), []
     # A folder of its own: the servers may run as another user, who can't enter ours.
     with tempfile.TemporaryDirectory() as apart, servers(Path(apart)) as settings:
-        os.environ.update(settings)
+        os.environ.update({name: value for name, value in settings.items() if not name.startswith("CATENA_")})
         with catena_node(folder, settings) as node:
             create_topic(node.address, "bench")
             for _ in range(ROUNDS):

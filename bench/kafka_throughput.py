@@ -14,6 +14,7 @@ import shutil
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.figures import Figure, at_least, at_most
@@ -56,9 +57,9 @@ def one_partition(folder: Path, total: int) -> Iterator[Figure]:
     with catena_node(folder / "one") as node:
         for number in range(max(1, total // size)):
             limits.append(write_limit(folder, size))
-            start = number * records
             ins.append(flow([node], records, lambda: kcat_produce(node.address, "bench", folder / "lines")))
-            outs.append(flow([node], records, lambda start=start: kcat_consume(node.address, "bench", start, records)))
+            consume = partial(kcat_consume, node.address, "bench", number * records, records)
+            outs.append(flow([node], records, consume))
         peak = node.peak_bytes
     (folder / "lines").unlink()
     shutil.rmtree(folder / "one")

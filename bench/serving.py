@@ -22,6 +22,10 @@ END_MAX_S = 30.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
+class Missing(Exception):
+    """Something that a benchmark needs is not on this machine; says what. The benchmark is left out."""
+
+
 class ServerError(Exception):
     """A server did not start, or ended by itself; says why."""
 
@@ -64,7 +68,7 @@ def status_bytes(status: str, name: str) -> int:
 
 @contextmanager
 def catena_node(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Serving]:
-    """A node on the folder `folder/data`, or on what the settings (CATENA_...) say. Nodes of one folder are a cluster."""
+    """A node on `folder/data`, or on what the settings (CATENA_...) say. Those of one folder are a cluster."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "catena.cli", "serve", "--port", "0", "--data", str(folder / "data"), "--json"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CATENA_")}

@@ -14,7 +14,7 @@ from catena.logs import LogFormat, configure
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    names = [None, "catena", "catena.serve"]
+    names = [None, "catena", "catena.serve", "asyncpg"]
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.level, logger.handlers[:]) for logger in loggers]
     yield
@@ -31,7 +31,7 @@ def lines(format: LogFormat = LogFormat.TEXT, debug: bool = False) -> io.StringI
 
 def test_a_line_for_people() -> None:
     stream = lines()
-    logging.getLogger("catena.serve").info("serves %d", 7, extra={"node": 0, "rack": "a b", "empty": ""})
+    logging.getLogger("catena.serve").info("serves %d", 7, extra={"node": 0, "rack": "a b", "id": None, "empty": ""})
     time, rest = stream.getvalue().split(" ", 1)
     assert rest == 'INFO serve: serves 7 node=0 rack="a b" empty=""\n'
     assert len(time) == len("2026-11-15T11:03:28.123Z")
@@ -83,6 +83,7 @@ def test_quiet_by_default() -> None:
         logging.getLogger(name).info("not shown")
         logging.getLogger(name).warning("shown")
     logging.getLogger("catena.serve").debug("not shown")
+    logging.getLogger("asyncpg.pool").warning("not shown")
     assert [line.split(": ")[-1] for line in stream.getvalue().splitlines()] == ["shown", "shown"]
 
 

@@ -2,9 +2,9 @@
 
     2026-11-15T11:03:28.123Z INFO serve: serves node=0 rack=a kafka=127.0.0.1:9092
 
-A line has the time (UTC), the level, the module, the message, and fields: whatever was given as `extra`. Control
-characters are escaped, so nobody who can make a node log can make a line up. A traceback follows its line as text, and
-is a field in JSON.
+A line has the time (UTC), the level, the module, the message, and fields: whatever was given as `extra` and is not
+None. Control characters are escaped, so nobody who can make a node log can make a line up. A traceback follows its line
+as text, and is a field in JSON.
 
 Quiet: warnings and errors, and the few steps of a node's own life. `--debug` shows everything of ours.
 """
@@ -22,6 +22,8 @@ from typing import Any, TextIO
 PACKAGE = "catena"
 LIFE = ("catena.serve",)
 """Who may say more than warnings."""
+LOUD = ("asyncpg",)
+"""Logs tracebacks about what is raised as well, and is reported by whoever called it."""
 
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _bare = re.compile(r"[^\s\"=]+")
@@ -43,6 +45,8 @@ def configure(format: LogFormat = LogFormat.TEXT, debug: bool = False, stream: T
     logging.getLogger(PACKAGE).setLevel(logging.DEBUG if debug else logging.NOTSET)
     for name in LIFE:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.INFO)
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.ERROR)
 
 
 class TextLines(logging.Formatter):
@@ -76,7 +80,7 @@ def _module(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _standard}
+    return {name: value for name, value in vars(record).items() if name not in _standard and value is not None}
 
 
 def _shown(value: object) -> str:

@@ -27,6 +27,7 @@ def test_is_found_again_and_forgotten(folder: Folder) -> None:
     cluster = LocalCluster([LocalNode(0, "a", GONE, "log", "h:1"), LocalNode(1, None, GONE, "log", "h:2")], GONE)
     folder.save(cluster)
     assert folder.load() == cluster
+    assert (folder.path / "state.json").stat().st_mode & 0o077 == 0
     assert cluster.bootstrap_servers == "h:1,h:2"
     assert cluster.processes == [GONE] * 3
     folder.forget()

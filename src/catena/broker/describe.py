@@ -1,10 +1,10 @@
 """DescribeLogDirs and DescribeProducers: what lies behind a partition.
 
 There are no folders: all partitions are in the object store. A broker tells of one log dir, named "catena", with the
-partitions that it leads, so that those who add up all brokers count each once. The size of a partition is told from
-the index of its diskless runs: exact where these are few; else it is an estimate, the bytes per record of the oldest
-`SAMPLED_RUNS` runs times the number of records. A request looks at `MAX_SIZED` partitions at the most; those beyond
-have the size -1, and so have those with nothing in the index, unless they are empty.
+partitions that it leads, so that those who add up all brokers count each once. The size of a partition is that of its
+runs: exact where these are few; else it is an estimate, the bytes per record of the oldest `SAMPLED_RUNS` runs times
+the number of records. A request looks at `MAX_SIZED` partitions at the most; those beyond have the size -1, and so
+have those whose records are in the memory of another node.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from catena.broker.base import Client, OpenLog
 from catena.broker.configs import LOG_DIR
 from catena.broker.handling import Logs, Refused, fault_of, map_bounded
 from catena.cluster.membership import Membership
-from catena.errors import CatenaError, UnknownTopic
-from catena.loglets.diskless.records import decode_control, decode_index_entry, decode_producer
+from catena.errors import CatenaError, StoreRefused, UnknownTopic
+from catena.loglets.diskless.records import decode_control, decode_producer
 from catena.loglets.producers import ProducerState, unexpired
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
@@ -123,19 +123,16 @@ class Describe:
 
     async def _size(self, log: VirtualLog) -> int:
         try:
-            chain = await log.chain()
+            start = await log.start()
             tail = await log.tail()
+            runs = await log.runs(start, SAMPLED_RUNS)
         except UnknownTopic:
             return 0
-        start = chain.start
-        end = keys.after(keys.index_prefix(log.tp))
-        records = await self._meta.scan(keys.index(log.tp, start), end, SAMPLED_RUNS)
-        runs = [decode_index_entry(record.key, record.value) for record in records]
-        size = sum(run.byte_length or 0 for run in runs)
-        if not runs:
-            return 0 if start == tail else NOT_KNOWN
-        counted = runs[-1].end_offset + 1 - start
-        return size if counted >= tail - start else size * (tail - start) // counted
+        except StoreRefused:
+            return NOT_KNOWN
+        size = sum(run.size for run in runs)
+        counted = runs[-1].end - start if runs else 0
+        return size if counted >= tail - start else size * (tail - start) // max(counted, 1)
 
     async def _producers(self, log: VirtualLog) -> dict[int, ProducerState]:
         """Those that the last link knows: from its handoff, from their records, and from what is still pending."""

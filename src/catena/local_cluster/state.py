@@ -77,6 +77,7 @@ class Folder:
 
     def save(self, cluster: LocalCluster) -> None:
         new = self._state.with_suffix(".new")
+        new.touch(mode=0o600)  # an address may hold a password
         new.write_bytes(msgspec.json.encode(cluster))
         os.replace(new, self._state)
 

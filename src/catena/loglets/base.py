@@ -58,6 +58,17 @@ class Tail(NamedTuple):
     sealed: bool
 
 
+class Run(NamedTuple):
+    """Neighbouring batches that a loglet keeps track of as one piece."""
+
+    end: Offset
+    """After its last record."""
+    size: int
+    """Bytes of its batches; 0 where old data does not tell."""
+    newest_ms: int
+    """The greatest time of its batches; where they have none, when they were appended; -1: not known."""
+
+
 class SealResult(NamedTuple):
     tail: Offset
     producers: Mapping[int, ProducerState]
@@ -100,6 +111,9 @@ class Loglet(Protocol):
 
         As the headers of batches tell it; a batch without a time is not found. `end` None: all from `start` on.
         """
+
+    async def runs(self, start: Offset, limit: int) -> list[Run]:
+        """Up to `limit` runs, from the one that holds `start` on; fewer only if there are no more. Cheap: no data."""
 
     async def seal(self) -> SealResult: ...
 

@@ -6,12 +6,13 @@ The entries live in a `MemoryMedium`, which stands for the disks; loglets of sev
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping
 
 from catena.errors import Sealed, StaleView, StoreRefused
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
-from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
+from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
 from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
 from catena.runtime import Clock
 from catena.types import Epoch, Offset, TopicPartition
@@ -125,6 +126,11 @@ class MemoryLoglet:
                 if timestamp_ms > newest:
                     newest, found = timestamp_ms, batch.offset
         return found
+
+    async def runs(self, start: Offset, limit: int) -> list[Run]:
+        log = await self._open()
+        batches = itertools.islice((batch for batch in log.batches if batch.end > start), limit)
+        return [Run(batch.end, len(batch.data), parse_header(batch.data).max_timestamp) for batch in batches]
 
     async def seal(self) -> SealResult:
         log = await self._open()

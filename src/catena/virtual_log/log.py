@@ -26,7 +26,7 @@ from catena.errors import (
     UnknownTopic,
 )
 from catena.formats.records import NO_TIMESTAMP, iter_records
-from catena.loglets.base import Batch, Entry, LinkSpec, Loglet
+from catena.loglets.base import Batch, Entry, LinkSpec, Loglet, Run
 from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.runtime import Clock
@@ -263,6 +263,15 @@ class VirtualLog:
                     break
                 start = batch.end  # its header spoke of records before the start, too: others may be newer
         return newest
+
+    async def runs(self, start: Offset, limit: int) -> list[Run]:
+        """Up to `limit` runs of the log as it was last seen, from the one that holds `start` on; fewer at its end."""
+        found: list[Run] = []
+        for link in (await self.chain()).links:
+            if len(found) < limit and (link.end is None or link.end > start):
+                runs = await self.loglet(link).runs(max(start, link.base), limit - len(found))
+                found += [run for run in runs if link.end is None or run.end <= link.end]
+        return found
 
     async def seal(self) -> Offset:
         """End the log for now: appends fail with LogSealed until it is reopened by `reconfigure`. Returns its tail."""

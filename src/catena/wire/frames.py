@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from catena.wire.reader import WireError
 
-SMALL_BYTES = 64 << 10
+SMALL_BYTES = 16 << 10
 FIRST_BYTES = 4 << 20
 """What a large frame is given at first; it is doubled as often as it fills up."""
 SIZE_BYTES = 4

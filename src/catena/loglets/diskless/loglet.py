@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
+from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.commit import Committer, CommitWay
 from catena.loglets.diskless.commit_by_group import CommitByGroup
@@ -91,6 +91,9 @@ class DisklessLoglet:
 
     async def find_max_time(self, start: Offset, end: Offset | None) -> Offset | None:
         return await self._node.reader.find_max_time(self._partition, start, end)
+
+    async def runs(self, start: Offset, limit: int) -> list[Run]:
+        return await self._node.reader.runs(self._partition, start, limit)
 
     async def seal(self) -> SealResult:
         return await seal(self._node.meta, self._node.clock, self._link)

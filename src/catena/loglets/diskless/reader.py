@@ -12,7 +12,7 @@ import asyncio
 from catena.errors import CatenaError, Sealed, StaleView, StoreUnavailable
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
-from catena.loglets.base import Batch, LinkSpec, Tail
+from catena.loglets.base import Batch, LinkSpec, Run, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
@@ -75,12 +75,14 @@ class Reader:
         """Records need not be in order of time, so this looks at one index entry after the other."""
         # Looked at first: an entry that is written to the index meanwhile is then found there, or here, or in both.
         control = await self._control(partition)
-        after = start
-        while entries := await self._entries_from(partition, after, control):
+        # Mostly a few entries tell; where they do not, many will be needed.
+        after, limit = start, INDEX_PAGE
+        while entries := await self._entries_from(partition, after, control, limit):
             for entry in entries:
-                if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
-                    return found
-            after = entries[-1].end_offset + 1
+                if _newest(entry) >= timestamp_ms:
+                    if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
+                        return found
+            after, limit = entries[-1].end_offset + 1, min(2 * limit, SCAN_LIMIT)
         return None
 
     async def find_max_time(self, partition: Partition, start: Offset, end: Offset | None) -> Offset | None:
@@ -105,8 +107,16 @@ class Reader:
                 break
         return found if found_run is None else (await self._find_max_time_in(found_run, start, end))[1]
 
+    async def runs(self, partition: Partition, start: Offset, limit: int) -> list[Run]:
+        control = await self._control(partition)
+        entries = await self._index_page(partition, start, limit)
+        if len(entries) < limit and control is not None and control.pending is not None:
+            after = entries[-1].end_offset if entries else start - 1
+            entries += [entry for entry in control.pending.entries if entry.end_offset > after]
+        return [Run(entry.end_offset + 1, entry.byte_length or 0, _newest(entry)) for entry in entries[:limit]]
+
     async def _entries_from(
-        self, partition: Partition, offset: Offset, control: Control | None, limit: int = INDEX_PAGE
+        self, partition: Partition, offset: Offset, control: Control | None, limit: int
     ) -> list[IndexEntry]:
         """Entries from the one that may hold `offset` on: some of the index, and at its end those of `pending`."""
         if control is not None and offset >= control.next:
@@ -117,8 +127,6 @@ class Reader:
         return entries
 
     async def _find_time_in(self, entry: IndexEntry, timestamp_ms: int, start: Offset) -> Offset | None:
-        if _newest(entry) < timestamp_ms:
-            return None
         for batch in await self._blobs.read_run(entry):
             if batch.end > start and parse_header(batch.data).max_timestamp >= timestamp_ms:
                 return batch.offset

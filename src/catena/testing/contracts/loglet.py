@@ -234,6 +234,30 @@ class ReadContract:
             assert await reader.find_max_time(8, None) == 10
             assert await reader.find_max_time(0, 6) == 0
 
+    async def test_runs_tell_of_all_that_is_there(
+        self, open_here: OpenLink, open_there: OpenLink, links: Links
+    ) -> None:
+        loglet = open_here(links.spec(base=5))
+        assert await loglet.runs(5, 10) == []
+        apart = [make_entry("a" * 100 * number, "b", timestamp_ms=number) for number in (300, 100, 200)]
+        for entry in apart:
+            await loglet.append(entry)
+        together = [make_entry("x" * number, timestamp_ms=number) for number in (10, 30, 20)]
+        await asyncio.gather(*(loglet.append(entry) for entry in together))
+        sizes = [len(entry.data) for entry in apart]
+        for reader in (loglet, open_there(links.spec(base=5))):
+            runs = await reader.runs(5, 100)
+            assert runs[:3] == [(7, sizes[0], 300), (9, sizes[1], 100), (11, sizes[2], 200)]
+            assert runs[-1].end == 14
+            assert sum(run.size for run in runs[3:]) == sum(len(entry.data) for entry in together)
+            assert max(run.newest_ms for run in runs[3:]) == 30
+            assert await reader.runs(8, 2) == runs[1:3]
+            assert await reader.runs(13, 100) == runs[-1:]
+            assert await reader.runs(14, 100) == []
+        links.boundary = 8
+        await loglet.trim(8)
+        assert await loglet.runs(8, 1) == [(9, sizes[1], 100)]
+
     async def test_nobody_waits_for_a_tail_that_is_there(
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:

@@ -1,0 +1,106 @@
+"""Members of consumer groups, of the clients that are polled: they join by polling, and remember what they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tests.clients.kafka_python import KafkaConsumer
+from tests.clients.waiting import until
+
+POLL_S = 0.05
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+class Member(Protocol):
+    read: list[Place]
+
+    @property
+    def partitions(self) -> list[int]: ...
+
+    def poll(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LibrdkafkaMember:
+    def __init__(self, bootstrap: str, group: str, topic: str, **config: str | int | bool) -> None:
+        """Configs by librdkafka's names, with _ for the dots."""
+        given = {name.replace("_", "."): value for name, value in config.items()}
+        self.read: list[Place] = []
+        self.revoked: list[int] = []
+        """Every partition that it has had to give back."""
+        self.errors: list[KafkaError] = []
+        self.consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **given},
+        )
+        self.consumer.subscribe([topic], on_revoke=self._on_revoke)
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(assigned.partition for assigned in self.consumer.assignment())
+
+    def poll(self) -> None:
+        for message in self.consumer.consume(500, POLL_S):
+            partition, offset, error = message.partition(), message.offset(), message.error()
+            if error is not None:
+                self.errors.append(error)
+            else:
+                assert partition is not None
+                assert offset is not None
+                self.read.append((partition, offset))
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    def _on_revoke(self, _consumer: Consumer, revoked: list[TopicPartition]) -> None:
+        self.revoked += [lost.partition for lost in revoked]
+
+
+class KafkaPythonMember:
+    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
+        self.read: list[Place] = []
+        self.consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap.split(","),
+            group_id=group,
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=500,
+        )
+
+    @property
+    def partitions(self) -> list[int]:
+        return sorted(assigned.partition for assigned in self.consumer.assignment())
+
+    def poll(self) -> None:
+        for messages in self.consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
+            self.read += [(message.partition, message.offset) for message in messages]
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+def wait_until_shared(members: Sequence[Member], shares: Sequence[int]) -> None:
+    """Until the members have so many partitions each, in any order, and no two have the same."""
+
+    def look() -> bool:
+        for member in members:
+            member.poll()
+        given = [partition for member in members for partition in member.partitions]
+        return len(set(given)) == len(given) and sorted(len(m.partitions) for m in members) == sorted(shares)
+
+    until(look, f"the members share the partitions as {shares}; now {[m.partitions for m in members]}")
+
+
+def wait_until_read(members: Sequence[Member], places: set[Place]) -> None:
+    """Until they have read all of these, together."""
+
+    def look() -> bool:
+        for member in members:
+            member.poll()
+        return places <= {place for member in members for place in member.read}
+
+    until(look, f"{len(places)} records are read")
