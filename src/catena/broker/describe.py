@@ -123,8 +123,8 @@ class Describe:
 
     async def _size(self, log: VirtualLog) -> int:
         try:
-            start = await log.start()
             tail = await log.tail()
+            start = (await log.chain()).start
             runs = await log.runs(start, SAMPLED_RUNS)
         except UnknownTopic:
             return 0

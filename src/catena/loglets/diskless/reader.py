@@ -113,7 +113,7 @@ class Reader:
         if len(entries) < limit and control is not None and control.pending is not None:
             after = entries[-1].end_offset if entries else start - 1
             entries += [entry for entry in control.pending.entries if entry.end_offset > after]
-        return [Run(entry.end_offset + 1, entry.byte_length or 0, _newest(entry)) for entry in entries[:limit]]
+        return [_run(entry) for entry in entries[:limit]]
 
     async def _entries_from(
         self, partition: Partition, offset: Offset, control: Control | None, limit: int
@@ -215,6 +215,11 @@ class Reader:
 def _newest(entry: IndexEntry) -> int:
     """No record of the run is newer, as far as older data tells."""
     return entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms
+
+
+def _run(entry: IndexEntry) -> Run:
+    newest_ms = entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms or NO_TIMESTAMP
+    return Run(entry.end_offset + 1, entry.byte_length or 0, newest_ms)
 
 
 def _tail(control: Control | None, link: LinkSpec) -> Tail:

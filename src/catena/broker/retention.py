@@ -1,0 +1,237 @@
+"""Retention: what a topic need not keep any longer is trimmed, by time (`retention.ms`) and by size (`retention.bytes`).
+
+Only topics whose cleanup policy has `delete`. Whole runs go, from the start of a log on, and stop at the first one that
+has to stay:
+
+- by time: a run goes when its newest record is older than `retention.ms`. Times are those of the records, so with
+  CreateTime a record from the far future keeps itself and all behind it, as in Kafka. Records without a time count from
+  when they were appended; where not even that is known they stay. The time now is this node's clock.
+- by size: a run goes as long as at least `retention.bytes` are left behind it.
+
+Each node looks after the partitions that it leads by placement. That only spreads the work: a trim is linearizable and
+only goes forward, so two nodes that look after the same partition while leaders move do no harm, and no node is needed
+for another one's partitions for longer than a round. Before anything is trimmed the topic is read anew: who gives a
+topic a longer retention loses nothing by a node that has not heard of it.
+
+A round takes `every_ms`, and its work is spread over that time, a few partitions at once. What was seen of a partition is
+remembered, so that most cost nothing: by time nothing can go before the oldest run is due, and by size only new runs are
+counted. Lost with a restart or a change of leaders, it is seen anew.
+
+Trimmed records can't be read any more; the objects that hold them are vacuum's to collect.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from catena.broker.base import OpenLog
+from catena.broker.handling import map_bounded
+from catena.cluster.membership import Membership
+from catena.errors import CatenaError, RetryLater, StoreRefused, UnknownTopic
+from catena.loglets.base import Run
+from catena.meta.base import SCAN_LIMIT
+from catena.runtime import Clock, Entropy, Tasks
+from catena.types import Offset, TopicId
+from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.topic_configs import TopicSettings, settings_of
+from catena.virtual_log.topic_view import TopicView
+from catena.virtual_log.topics import TopicRecord
+
+log = logging.getLogger(__name__)
+
+SLICE = 64
+"""Partitions that are looked at in one go; then there is a pause."""
+AT_ONCE = 4
+FIRST_PAGE = 4
+"""Mostly the oldest run stays, and then one is enough."""
+MAX_RUNS = 100_000
+"""That are counted, or trimmed, of one partition in one round. The next round goes on."""
+NOT_KNOWN = -1
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    every_ms: Annotated[int, msgspec.Meta(ge=1000, le=24 * 3600 * 1000)] = 300_000
+    """How often each partition is looked at."""
+
+
+class _Seen:
+    """What is known of a log that starts at `start`."""
+
+    def __init__(self, start: Offset) -> None:
+        self.start = start
+        self.oldest_ms: int | None = None
+        """When its first run is from; None: nobody looked, or there was none."""
+        self.counted_to = start
+        self.size = 0
+        """Of its runs up to `counted_to`."""
+
+    def stays(self, run: Run, settings: TopicSettings, now_ms: int) -> bool:
+        """Whether a run that is the first one has to stay."""
+        keep_ms, keep_bytes = settings.retention_ms, settings.retention_bytes
+        is_due = keep_ms is not None and run.newest_ms != NOT_KNOWN and run.newest_ms < now_ms - keep_ms
+        return not is_due and (keep_bytes is None or self.size - run.size < keep_bytes)
+
+    def drop(self, run: Run) -> None:
+        """The first run goes."""
+        self.start, self.oldest_ms = run.end, None
+        if run.end <= self.counted_to:
+            self.size -= run.size
+        else:
+            self.counted_to, self.size = run.end, 0
+
+    def may_shrink(self, settings: TopicSettings, now_ms: int) -> bool:
+        """Whether something may have to go even if nothing was appended since."""
+        keep_ms, keep_bytes = settings.retention_ms, settings.retention_bytes
+        if keep_bytes is not None and self.size > keep_bytes:
+            return True
+        if self.oldest_ms is None:
+            return self.start < self.counted_to
+        return keep_ms is not None and self.oldest_ms < now_ms - keep_ms
+
+    def is_settled(self, settings: TopicSettings) -> bool:
+        """Whether, if nothing has to go, that is so whatever was appended since."""
+        return self.oldest_ms is not None and settings.retention_bytes is None
+
+
+class Retention:
+    def __init__(
+        self,
+        membership: Membership,
+        view: TopicView,
+        open_log: OpenLog,
+        clock: Clock,
+        entropy: Entropy,
+        settings: RetentionSettings,
+    ) -> None:
+        self._membership = membership
+        self._view = view
+        self._open_log = open_log
+        self._clock = clock
+        self._entropy = entropy
+        self._every_s = settings.every_ms / 1000
+        self._tasks = Tasks("retention")
+        self._seen: dict[tuple[TopicId, int], _Seen] = {}
+        self._trouble: str | None = None
+        self._trimmed = 0
+
+    async def start(self) -> None:
+        self._tasks.spawn("rounds", self._run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _run(self) -> None:
+        # Nodes that were started together do not go round together.
+        await self._clock.sleep(self._every_s * self._entropy.jitter())
+        while True:
+            await self.round(self._every_s)
+
+    async def round(self, over_s: float) -> None:
+        """Look at all partitions once, in the course of so many seconds."""
+        topics = [topic for topic in self._view.all() if _is_limited(settings_of(topic.configs))]
+        slices = -(-sum(topic.partitions for topic in topics) // SLICE)
+        partitions = ((topic, number) for topic in topics for number in range(topic.partitions))
+        before, self._seen = self._seen, {}
+        self._trimmed = 0
+        for _ in range(slices):
+            # What is not looked at in this round, as others lead it by now, is forgotten.
+            led = self._led(list(itertools.islice(partitions, SLICE)))
+            for topic, number in led:
+                key = (topic.topic_id, number)
+                if key in before:
+                    self._seen[key] = before.pop(key)
+            await map_bounded(AT_ONCE, self._visit, led)
+            await self._clock.sleep(over_s / slices)
+        if not slices:
+            await self._clock.sleep(over_s)
+        if self._trimmed:
+            log.info("retention trimmed logs", extra={"partitions": self._trimmed})
+
+    def _led(self, partitions: Sequence[tuple[TopicRecord, int]]) -> list[tuple[TopicRecord, int]]:
+        node_id, leader = self._membership.node_id, self._membership.view.placement.leader
+        return [item for item in partitions if leader(item[0].topic_id, item[1]) == node_id]
+
+    async def _visit(self, item: tuple[TopicRecord, int]) -> None:
+        topic, number = item
+        current = self._view.cached(topic.name)
+        if current is None or current.topic_id != topic.topic_id:
+            return
+        try:
+            await self._obey(current, number)
+        except (UnknownTopic, StoreRefused):
+            # It was deleted; or it has records in the memory of another node, which is for tests.
+            self._seen.pop((topic.topic_id, number), None)
+        except CatenaError as error:
+            # What was seen may be half of the truth by now.
+            self._seen.pop((topic.topic_id, number), None)
+            self._say(error)
+        else:
+            self._trouble = None
+
+    async def _obey(self, topic: TopicRecord, number: int) -> None:
+        settings, now_ms = settings_of(topic.configs), self._clock.now_ms()
+        key = (topic.topic_id, number)
+        if not _is_limited(settings):
+            return
+        seen, partition = self._seen.get(key), self._open_log(topic, number)
+        if seen is not None and not seen.may_shrink(settings, now_ms):
+            if seen.is_settled(settings) or await partition.tail() == seen.counted_to:
+                return
+        start = await partition.start()
+        if seen is None or seen.start != start:
+            seen = self._seen[key] = _Seen(start)
+        if settings.retention_bytes is not None:
+            await _count(partition, seen)
+        await _drop(partition, seen, settings, now_ms)
+        if seen.start > start:
+            latest = await self._view.read(topic.name)
+            if latest.topic_id != topic.topic_id or settings_of(latest.configs) != settings:
+                del self._seen[key]  # the next round goes by what is new
+                return
+            await partition.trim(seen.start)
+            self._trimmed += 1
+            log.debug("%s: trimmed from %d to %d", partition.tp, start, seen.start)
+
+    def _say(self, error: CatenaError) -> None:
+        """Once for each kind of trouble: not again with every partition."""
+        kind = type(error).__name__
+        if kind != self._trouble:
+            self._trouble = kind
+            level = logging.WARNING if isinstance(error, RetryLater) else logging.ERROR
+            log.log(level, "retention has to wait: %s: %s", kind, error)
+
+
+async def _count(partition: VirtualLog, seen: _Seen) -> None:
+    """Add up what has come since."""
+    for _ in range(MAX_RUNS // SCAN_LIMIT):
+        runs = await partition.runs(seen.counted_to, SCAN_LIMIT)
+        if runs:
+            seen.counted_to = runs[-1].end
+            seen.size += sum(run.size for run in runs)
+        if len(runs) < SCAN_LIMIT:
+            return
+
+
+async def _drop(partition: VirtualLog, seen: _Seen, settings: TopicSettings, now_ms: int) -> None:
+    """Drop what may go: from what is seen; it is the caller who trims."""
+    limit, left = FIRST_PAGE, MAX_RUNS
+    while left > 0:
+        runs = await partition.runs(seen.start, min(limit, left))
+        for run in runs:
+            if seen.stays(run, settings, now_ms):
+                seen.oldest_ms = run.newest_ms if run.newest_ms != NOT_KNOWN else now_ms
+                return
+            seen.drop(run)
+        if len(runs) < limit:
+            return
+        left -= len(runs)
+        limit = min(8 * limit, SCAN_LIMIT)
+
+
+def _is_limited(settings: TopicSettings) -> bool:
+    return settings.retention_ms is not None or settings.retention_bytes is not None
