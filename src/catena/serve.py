@@ -120,7 +120,7 @@ async def serve(
         )
         membership = await Membership.join(stores.meta, clock, entropy, profile, settings.node.id, settings.cluster)
         opened.push_async_callback(membership.close)
-        coordinator = Coordinator(stores.meta, membership, view, clock, entropy)
+        coordinator = Coordinator(stores.meta, membership, view, clock, entropy, settings.kafka.groups)
         await coordinator.start()
         opened.push_async_callback(coordinator.close)
         broker = Broker(
@@ -146,6 +146,7 @@ async def serve(
             serving.draining = True
             log.info("drains", extra={"node": membership.node_id, "connections": server.connections})
             await membership.close()
+            broker.end_waits()
             await server.drain(settings.kafka.drain_max_ms / 1000)
     log.info("has ended", extra={"node": membership.node_id})
 

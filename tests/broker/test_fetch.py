@@ -232,6 +232,14 @@ class TestWait:
             (part,) = (await waiting).responses[0].partitions
         assert part.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
+    async def test_a_node_that_ends_answers_at_once(self, fetching: Fetching) -> None:
+        waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
+        fetching.fetch.end_waits()
+        async with asyncio.timeout(30):
+            (part,) = (await waiting).responses[0].partitions
+        assert (part.error_code, values(part)) == (0, [])
+        assert not fetching.fetch._waiting
+
     async def test_who_is_gone_waits_no_more(self, fetching: Fetching) -> None:
         waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
         waiting.cancel()

@@ -40,7 +40,7 @@ class Broker:
     ) -> None:
         self._tasks = Tasks("broker")
         produce = Produce(view, open_log, clock, self._tasks)
-        fetch = Fetch(view, open_log, clock, self._tasks)
+        self._fetch = fetch = Fetch(view, open_log, clock, self._tasks)
         metadata = Metadata(cluster_id, membership, topics, view, open_log, clock, defaults)
         admin = TopicAdmin(membership, topics, view, open_log, defaults)
         configs = Configs(membership, topics, view, defaults)
@@ -86,6 +86,10 @@ class Broker:
 
     async def handle(self, request: Request, client: Client) -> Answer:
         return await self._handlers[request.api.name](request, client)
+
+    def end_waits(self) -> None:
+        """Answer at once what only waits for more to come."""
+        self._fetch.end_waits()
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -59,6 +59,9 @@ class _News:
         self.logs[of] = None
         self._came.set()
 
+    def end(self) -> None:
+        self._came.set()
+
     def take(self) -> dict[VirtualLog, None]:
         self._came.clear()
         logs, self.logs = self.logs, {}
@@ -79,6 +82,14 @@ class Fetch:
         self._clock = clock
         self._tasks = tasks
         self._tails = Tails(clock, tasks)
+        self._waiting: dict[_News, None] = {}
+        self._ending = False
+
+    def end_waits(self) -> None:
+        """The node ends: nobody waits any more for what others will write."""
+        self._ending = True
+        for news in self._waiting:
+            news.end()
 
     async def fetch(self, request: Request, _client: Client) -> Answer:
         body = cast(FetchRequest, request.body)
@@ -122,19 +133,21 @@ class Fetch:
         subscribed = False
         try:
             while True:
-                last_look = self._clock.monotonic() >= deadline
+                last_look = self._ending or self._clock.monotonic() >= deadline
                 size = await self._read_all(targets, max_bytes, None if last_look else news.take())
                 failed = any(part.error_code for topic in response.responses for part in topic.partitions)
                 if size >= body.min_bytes or failed or last_look or not targets:
                     return response
                 if not subscribed:
                     subscribed = True
+                    self._waiting[news] = None
                     for target in targets:
                         self._tails.subscribe(target.log, news.tell)
                     continue  # what came in before the subscription is not told
                 await news.wait(deadline - self._clock.monotonic())
         finally:
             if subscribed:
+                del self._waiting[news]
                 for target in targets:
                     self._tails.unsubscribe(target.log, news.tell)
 

@@ -6,6 +6,7 @@ import msgspec
 
 from catena.broker.base import TopicDefaults
 from catena.broker.connection import ConnectionSettings
+from catena.broker.coordinator import CoordinatorSettings
 from catena.broker.server import ListenerSettings
 
 
@@ -14,5 +15,6 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """By name. A client is told the addresses of the listener that it came in through."""
     connections: ConnectionSettings = ConnectionSettings()
     topics: TopicDefaults = TopicDefaults()
+    groups: CoordinatorSettings = CoordinatorSettings()
     drain_max_ms: int = 10_000
     """How long a node that is told to end waits for what it has taken."""

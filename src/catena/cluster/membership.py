@@ -42,7 +42,7 @@ PREDECESSOR_TTLS = 1.5
 LOOKS_PER_TTL = 20
 
 
-class MembershipSettings(msgspec.Struct, frozen=True):
+class MembershipSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_ttl_ms: int = 6_000
     refresh_ms: int = 1_000
 

@@ -75,7 +75,7 @@ class Persist(msgspec.Struct, frozen=True):
 Effect: TypeAlias = Reply | Persist
 
 
-class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
+class GroupSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits and delays of all groups of a node. Times are seconds."""
 
     min_session_timeout_s: float = 6.0
