@@ -35,7 +35,7 @@ class LibrdkafkaMember:
         """Every partition that it has had to give back."""
         self.errors: list[KafkaError] = []
         self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", **given},
+            {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0, **given}
         )
         self.consumer.subscribe([topic], on_revoke=self._on_revoke)
 

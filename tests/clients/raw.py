@@ -12,9 +12,29 @@ from typing import Self, TypeVar
 
 from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS, Api
+from catena.wire.codes import Code
 from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from catena.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from catena.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from catena.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from catena.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from catena.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from catena.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -145,3 +165,29 @@ def fetch(
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[FetchTopic(topic=topic, partitions=[asked])]
     )
     return raw.ask(request, FetchResponse, 12).responses[0].partitions[0]
+
+
+def list_offset(raw: Raw, topic: str, time: int = -1, leader_epoch: int = -1) -> ListOffsetsPartitionResponse:
+    """Of partition 0; the end of the log, if no time is given."""
+    asked = ListOffsetsPartition(current_leader_epoch=leader_epoch, timestamp=time)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+    return raw.ask(request, ListOffsetsResponse).topics[0].partitions[0]
+
+
+def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
+    """For partition 0, of nobody in particular. Version 9 is the last one that knows topics by name."""
+    place = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[place])])
+
+
+def commit(raw: Raw, group: str, topic: str, offset: int) -> Code:
+    answer = raw.ask(commit_request(group, topic, offset), OffsetCommitResponse, 9)
+    return Code(answer.topics[0].partitions[0].error_code)
+
+
+def committed(raw: Raw, group: str, topic: str) -> int | Code:
+    """The offset of partition 0, or why it is not told."""
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
+    answer = raw.ask(asked, OffsetFetchResponse, 9).groups[0]
+    return Code(answer.error_code) if answer.error_code else answer.topics[0].partitions[0].committed_offset

@@ -6,8 +6,9 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from typing import TypeVar
 
 import pytest
 from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
@@ -19,14 +20,16 @@ from tests.clients.members import KafkaPythonMember, LibrdkafkaMember, Member, w
 from tests.clients.nodes import Cluster
 from tests.clients.waiting import PATIENCE_S, until
 
+M = TypeVar("M", bound=Member)
+
 PARTITIONS = 4
 EACH = 25
 """Records that are written to each partition, each time."""
 SESSION_MS = 6000
 """The shortest that Kafka's brokers allow."""
 
-RANGE = {"group_protocol": "classic", "partition_assignment_strategy": "range"}
-STICKY = {"group_protocol": "classic", "partition_assignment_strategy": "cooperative-sticky"}
+RANGE = {"group_protocol": "classic", "partition_assignment_strategy": "range", "heartbeat_interval_ms": "500"}
+STICKY = {**RANGE, "partition_assignment_strategy": "cooperative-sticky"}
 NEW = {"group_protocol": "consumer"}
 PROTOCOLS = pytest.mark.parametrize("config", [RANGE, STICKY, NEW], ids=["range", "cooperative-sticky", "consumer"])
 
@@ -44,11 +47,13 @@ def committed(cluster: Cluster, group: str, topic: str) -> list[int]:
         return [found.offset for found in consumer.committed(asked, PATIENCE_S)]
 
 
-def join_and_leave(cluster: Cluster, topic: str, group: str, first: Member, second: Member) -> None:
+def join_and_leave(cluster: Cluster, topic: str, group: str, member: Callable[[], M]) -> M:
     """The first is alone, then there are two, then the second is alone; each time all records are read."""
     places = write(cluster, topic, 1)
+    first = member()
     wait_until_shared([first], [4])
     wait_until_read([first], places)
+    second = member()
     wait_until_shared([first, second], [2, 2])
     places = write(cluster, topic, 2)
     wait_until_read([first, second], places)
@@ -59,23 +64,20 @@ def join_and_leave(cluster: Cluster, topic: str, group: str, first: Member, seco
     second.close()
     assert sorted([*first.read, *second.read]) == sorted(places), "each record once: offsets are committed on leaving"
     assert committed(cluster, group, topic) == [3 * EACH] * PARTITIONS
+    return first
 
 
 @PROTOCOLS
 def test_members_join_and_leave(cluster: Cluster, topic: str, config: dict[str, str]) -> None:
     group = fresh("group")
-    first = LibrdkafkaMember(cluster.bootstrap, group, topic, **config)
-    second = LibrdkafkaMember(cluster.bootstrap, group, topic, **config)
-    join_and_leave(cluster, topic, group, first, second)
+    first = join_and_leave(cluster, topic, group, lambda: LibrdkafkaMember(cluster.bootstrap, group, topic, **config))
     gave_up_while_sharing = len(first.revoked) - 2  # and the 2 that it had when it left
     assert gave_up_while_sharing == (4 if config is RANGE else 2), "only the eager protocol takes all away"
 
 
 def test_members_of_kafka_python_join_and_leave(cluster: Cluster, topic: str) -> None:
     group = fresh("group")
-    first = KafkaPythonMember(cluster.bootstrap, group, topic)
-    second = KafkaPythonMember(cluster.bootstrap, group, topic)
-    join_and_leave(cluster, topic, group, first, second)
+    join_and_leave(cluster, topic, group, lambda: KafkaPythonMember(cluster.bootstrap, group, topic))
 
 
 async def test_members_of_aiokafka_join_and_leave(cluster: Cluster, topic: str) -> None:
@@ -100,7 +102,6 @@ async def test_members_of_aiokafka_join_and_leave(cluster: Cluster, topic: str) 
     async with asyncio.timeout(2 * PATIENCE_S), member() as second:
         async with member() as first:
             while {len(first.assignment()), len(second.assignment())} != {2}:
-                await asyncio.gather(*(one.getmany(timeout_ms=50, max_records=0 or 1) for one in ()))
                 await asyncio.sleep(0.02)
             await asyncio.gather(run(first, places), run(second, places))
         places = await asyncio.to_thread(write, cluster, topic, 2)

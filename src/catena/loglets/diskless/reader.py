@@ -14,8 +14,9 @@ from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, LinkSpec, Run, Tail
 from catena.loglets.diskless.blobs import BlobReader
+from catena.loglets.diskless.controls import Controls
 from catena.loglets.diskless.partition import Partition
-from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
+from catena.loglets.diskless.records import Control, IndexEntry, decode_index_entry
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
@@ -33,12 +34,13 @@ class Reader:
         self._blobs = blobs
         self._tail_cache = tail_cache
         self._tasks = tasks
+        self._controls = Controls(meta, tasks)
 
     async def read(self, partition: Partition, link: LinkSpec, offset: Offset, max_bytes: int) -> list[Batch]:
         if batches := self._tail_cache.read(partition.tp, offset, max_bytes):
             return batches
         if offset >= partition.tail:
-            control = await self._control(partition)
+            control = await self._controls.read(partition)
             if offset >= partition.tail:
                 tail = _tail(control, link)
                 if tail.sealed:
@@ -50,7 +52,7 @@ class Reader:
 
     async def tail(self, partition: Partition, link: LinkSpec) -> Tail:
         """Linearizable. Raises Sealed when a later link has been opened: then the chain knows where this one ends."""
-        return _tail(await self._control(partition), link)
+        return _tail(await self._controls.read(partition), link)
 
     async def wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> None:
         if partition.tail > beyond:
@@ -74,7 +76,7 @@ class Reader:
     async def find_time(self, partition: Partition, timestamp_ms: int, start: Offset) -> Offset | None:
         """Records need not be in order of time, so this looks at one index entry after the other."""
         # Looked at first: an entry that is written to the index meanwhile is then found there, or here, or in both.
-        control = await self._control(partition)
+        control = await self._controls.read(partition)
         # Mostly a few entries tell; where they do not, many will be needed.
         after, limit = start, INDEX_PAGE
         while entries := await self._entries_from(partition, after, control, limit):
@@ -87,7 +89,7 @@ class Reader:
 
     async def find_max_time(self, partition: Partition, start: Offset, end: Offset | None) -> Offset | None:
         """Runs are read where the index can't tell, at the edges and in old data, and the one that is found."""
-        control = await self._control(partition)
+        control = await self._controls.read(partition)
         newest, found = NO_TIMESTAMP, None
         found_run: IndexEntry | None = None
         after = start
@@ -108,7 +110,7 @@ class Reader:
         return found if found_run is None else (await self._find_max_time_in(found_run, start, end))[1]
 
     async def runs(self, partition: Partition, start: Offset, limit: int) -> list[Run]:
-        control = await self._control(partition)
+        control = await self._controls.read(partition)
         entries = await self._index_page(partition, start, limit)
         if len(entries) < limit and control is not None and control.pending is not None:
             after = entries[-1].end_offset if entries else start - 1
@@ -161,7 +163,7 @@ class Reader:
         return entries or await self._find_pending(partition, offset)
 
     async def _find_pending(self, partition: Partition, offset: Offset) -> list[IndexEntry]:
-        control = await self._control(partition)
+        control = await self._controls.read(partition)
         pending = control.pending if control is not None else None
         found = [entry for entry in pending.entries if entry.end_offset >= offset] if pending is not None else []
         if not found or found[0].start_offset > offset:
@@ -177,14 +179,6 @@ class Reader:
         records = await self._meta.scan(keys.index(partition.tp, offset), end, limit)
         return [decode_index_entry(record.key, record.value) for record in records]
 
-    async def _control(self, partition: Partition) -> Control | None:
-        record = await self._meta.get(keys.control(partition.tp))
-        if record is None:
-            return None
-        control = decode_control(record.key, record.value)
-        partition.see_tail(control.next)
-        return control
-
     def _end_watch(self, partition: Partition) -> None:
         partition.watch_lingers = False
         if partition.watch is not None and not partition.tail_waiters:
@@ -196,7 +190,7 @@ class Reader:
         watch = self._meta.watch(keys.control(partition.tp))
         try:
             while True:
-                control = await self._control(partition)
+                control = await self._controls.read(partition)
                 if control is not None and (control.epoch > link.epoch or control.state == "FENCED"):
                     partition.wake()
                     return
