@@ -10,6 +10,7 @@ import pytest
 from catena.broker import retention as module
 from catena.broker.retention import SLICE, Retention, RetentionSettings
 from catena.errors import StoreUnavailable
+from catena.meta import keys
 from catena.runtime import SystemEntropy
 from catena.testing.contracts.loglet import make_entry, soon
 from catena.testing.faults import Fail, Stall
@@ -42,9 +43,9 @@ class Site:
         )
 
     @classmethod
-    async def make(cls, world: World, partitions: int = 1, **configs: str) -> Site:
+    async def make(cls, world: World, partitions: int = 1, **configs: object) -> Site:
         node = await world.node()
-        named = {name.replace("_", "."): value for name, value in configs.items()}
+        named = {name.replace("_", "."): str(value) for name, value in configs.items()}
         await node.node.topics.create("t", partitions, configs=named)
         await node.view.refresh()
         return cls(node, world.clock)
@@ -56,10 +57,9 @@ class Site:
         """One record, in a run of its own, for each age; negative: of the future. Returns the size of one."""
         log, now_ms = await self.log(number), self.clock.now_ms()
         for age_h in ages_h:
-            entry = make_entry("x" * size, timestamp_ms=now_ms - int(age_h * HOUR_MS))
-            await log.append(entry)
+            await log.append(make_entry("x" * size, timestamp_ms=now_ms - int(age_h * HOUR_MS)))
         await self.node.node.drain()
-        return len(entry.data)
+        return len(make_entry("x" * size).data)
 
     async def round(self) -> int:
         """Returns where the log starts afterwards."""
@@ -79,7 +79,7 @@ class Site:
 
 class TestTime:
     async def test_what_is_too_old_goes_up_to_the_first_that_is_not(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(2 * HOUR_MS))
+        site = await Site.make(world, retention_ms=2 * HOUR_MS)
         await site.append(5, 4, 3, 1, 3, 0)
         assert await site.round() == 3
         assert [batch.offset for batch in await (await site.log()).read(3, 1000)] == [3, 4, 5]
@@ -89,7 +89,7 @@ class TestTime:
         assert await site.round() == 6
 
     async def test_a_log_that_lost_everything_goes_on(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await site.append(3, 2)
         assert await site.round() == 2
         log = await site.log()
@@ -108,21 +108,21 @@ class TestTime:
         assert await site.round() == 1
 
     async def test_a_record_of_the_future_keeps_all_behind_it(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await site.append(2, -1000, 2)
         assert await site.round() == 1
         site.clock.leap(900 * 3600)
         assert await site.round() == 1
 
     async def test_records_without_a_time_count_from_when_they_were_appended(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await (await site.log()).append(make_entry("x", timestamp_ms=-1))
         assert await site.round() == 0
         site.clock.leap(2 * 3600)
         assert await site.round() == 1
 
     async def test_those_of_which_nothing_is_known_stay(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await (await site.log()).reconfigure("memory")
         await (await site.log()).append(make_entry("x", timestamp_ms=-1))
         for _ in range(3):
@@ -130,7 +130,7 @@ class TestTime:
             assert await site.round() == 0
 
     async def test_it_goes_from_link_to_link(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(2 * HOUR_MS))
+        site = await Site.make(world, retention_ms=2 * HOUR_MS)
         log = await site.log()
         await site.append(7, 6)
         await log.reconfigure("memory")
@@ -143,7 +143,7 @@ class TestTime:
 
 class TestSize:
     async def test_at_least_so_many_bytes_stay(self, world: World) -> None:
-        site = await Site.make(world, retention_bytes="1000", retention_ms="-1")
+        site = await Site.make(world, retention_bytes=1000, retention_ms=-1)
         size = await site.append(0, 0, 0, size=400)
         assert 2 * size < 1000 < 3 * size
         assert await site.round() == 0
@@ -162,7 +162,7 @@ class TestSize:
         assert await (await site.log()).tail() == 16
 
     async def test_both_limits_hold(self, world: World) -> None:
-        site = await Site.make(world, retention_bytes="1000", retention_ms=str(2 * HOUR_MS))
+        site = await Site.make(world, retention_bytes=1000, retention_ms=2 * HOUR_MS)
         await site.append(0, 0, 0, 0, 3, 3, 0, 0, 0, size=400)
         # Six must go for their size, and then the first is not too old.
         assert await site.round() == 6
@@ -175,10 +175,12 @@ class TestSize:
 
 class TestWhichLogs:
     @pytest.mark.parametrize(
-        "configs", [{"cleanup_policy": "compact", "retention_bytes": "0"}, {"retention_ms": "-1"}], ids=str
+        ("policy", "limit_bytes", "limit_ms"), [("compact", 0, 0), ("delete", -1, -1)], ids=["compacted", "for ever"]
     )
-    async def test_topics_that_keep_all_are_left_alone(self, world: World, configs: dict[str, str]) -> None:
-        site = await Site.make(world, **configs)
+    async def test_topics_that_keep_all_are_left_alone(
+        self, world: World, policy: str, limit_bytes: int, limit_ms: int
+    ) -> None:
+        site = await Site.make(world, cleanup_policy=policy, retention_bytes=limit_bytes, retention_ms=limit_ms)
         await site.append(1000 * 24)
         site.asked()
         await site.retention.round(0)
@@ -191,7 +193,7 @@ class TestWhichLogs:
         assert await site.round() == 1
 
     async def test_each_node_looks_after_those_that_it_leads(self, world: World) -> None:
-        site = await Site.make(world, partitions=20, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, partitions=20, retention_ms=HOUR_MS)
         node = await world.node()
         await world.together(site.node, node)
         other = Site(node, world.clock)
@@ -210,7 +212,7 @@ class TestWhichLogs:
     async def test_a_topic_that_is_deleted_meanwhile_is_no_trouble(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await site.append(2)
         stall = site.node.faults.at("scan index", Stall())
         going = asyncio.ensure_future(site.retention.round(0))
@@ -221,7 +223,7 @@ class TestWhichLogs:
         assert not caplog.records
 
     async def test_who_gives_a_topic_more_time_loses_nothing(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await site.append(3, 2)
         stall = site.node.faults.at("scan index", Stall())
         going = asyncio.ensure_future(site.retention.round(0))
@@ -235,7 +237,7 @@ class TestWhichLogs:
 
 class TestCost:
     async def test_nothing_is_asked_until_the_oldest_is_due(self, world: World) -> None:
-        site = await Site.make(world, partitions=3, retention_ms=str(2 * HOUR_MS))
+        site = await Site.make(world, partitions=3, retention_ms=2 * HOUR_MS)
         for number in range(3):
             await site.append(*[1] * 20, number=number)
         await site.retention.round(0)
@@ -257,7 +259,7 @@ class TestCost:
 
     async def test_only_new_runs_are_counted(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SCAN_LIMIT", 10)
-        site = await Site.make(world, retention_bytes="1000000")
+        site = await Site.make(world, retention_bytes=1_000_000)
         await site.append(*[0] * 55)
         await site.retention.round(0)
         assert site.node.faults.taken["scan index"] == 7
@@ -269,14 +271,15 @@ class TestCost:
         await site.retention.round(0)
         assert site.node.faults.taken["scan index"] == 2
 
-    async def test_one_round_takes_so_many_runs_at_most(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("limit_ms", "limit_bytes"), [(0, -1), (-1, 0)], ids=["by time", "by size"])
+    async def test_one_round_takes_so_many_runs_at_most(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, limit_ms: int, limit_bytes: int
+    ) -> None:
         monkeypatch.setattr(module, "MAX_RUNS", 20)
         monkeypatch.setattr(module, "SCAN_LIMIT", 10)
-        for name, value in (("retention_ms", "0"), ("retention_bytes", "0")):
-            site = await Site.make(world, **{name: value})
-            await site.append(*[1] * 45)
-            assert [await site.round() for _ in range(4)] == [20, 40, 45, 45]
-            await site.node.node.topics.delete("t")
+        site = await Site.make(world, retention_ms=limit_ms, retention_bytes=limit_bytes)
+        await site.append(*[1] * 45)
+        assert [await site.round() for _ in range(4)] == [20, 40, 45, 45]
 
     async def test_a_round_is_spread_over_its_time(self, world: World) -> None:
         site = await Site.make(world, partitions=3 * SLICE + 1)
@@ -292,19 +295,22 @@ class TestCost:
 
 class TestLife:
     async def test_rounds_follow_each_other_until_it_is_closed(self, world: World) -> None:
-        site = await Site.make(world, retention_ms=str(HOUR_MS))
+        site = await Site.make(world, retention_ms=HOUR_MS)
         await site.append(2)
         site.retention._clock = clock = PatientClock()
         await site.retention.start()
         log = await site.log()
 
+        watch = site.node.node.meta.watch(keys.chain(log.tp))
+
         async def trimmed(start: int) -> None:
             while await log.start() < start:
-                await asyncio.sleep(0)
+                await watch.changed()
 
         await soon(trimmed(1))
         await site.append(3)
         await soon(trimmed(2))
+        watch.close()
         await site.retention.close()
         first, *others = clock.slept
         assert 0 <= first < 300
@@ -313,7 +319,7 @@ class TestLife:
     async def test_a_store_that_is_away_is_asked_again_in_the_next_round(
         self, world: World, caplog: pytest.LogCaptureFixture
     ) -> None:
-        site = await Site.make(world, partitions=2, retention_ms=str(HOUR_MS), retention_bytes="0")
+        site = await Site.make(world, partitions=2, retention_ms=HOUR_MS, retention_bytes=0)
         await site.append(2)
         for nth, step in ((1, "get chain"), (2, "get chain")):
             site.node.faults.at(step, Fail(StoreUnavailable("away")), nth=nth)

@@ -1,4 +1,4 @@
-"""Retention: what a topic need not keep any longer is trimmed, by time (`retention.ms`) and by size (`retention.bytes`).
+"""Retention: what a topic need not keep any longer is trimmed, by age (`retention.ms`) and size (`retention.bytes`).
 
 Only topics whose cleanup policy has `delete`. Whole runs go, from the start of a log on, and stop at the first one that
 has to stay:
@@ -13,9 +13,9 @@ only goes forward, so two nodes that look after the same partition while leaders
 for another one's partitions for longer than a round. Before anything is trimmed the topic is read anew: who gives a
 topic a longer retention loses nothing by a node that has not heard of it.
 
-A round takes `every_ms`, and its work is spread over that time, a few partitions at once. What was seen of a partition is
-remembered, so that most cost nothing: by time nothing can go before the oldest run is due, and by size only new runs are
-counted. Lost with a restart or a change of leaders, it is seen anew.
+A round takes `every_ms`, and its work is spread over that time, a few partitions at once. What was seen of a partition
+is remembered, so that most cost nothing: by time nothing can go before the oldest run is due, and by size only new
+runs are counted. What is lost with a restart or a change of leaders is seen anew.
 
 Trimmed records can't be read any more; the objects that hold them are vacuum's to collect.
 """
@@ -179,9 +179,9 @@ class Retention:
         if not _is_limited(settings):
             return
         seen, partition = self._seen.get(key), self._open_log(topic, number)
-        if seen is not None and not seen.may_shrink(settings, now_ms):
-            if seen.is_settled(settings) or await partition.tail() == seen.counted_to:
-                return
+        is_quiet = seen is not None and not seen.may_shrink(settings, now_ms)
+        if seen is not None and is_quiet and (seen.is_settled(settings) or await partition.tail() == seen.counted_to):
+            return
         start = await partition.start()
         if seen is None or seen.start != start:
             seen = self._seen[key] = _Seen(start)

@@ -81,9 +81,10 @@ class Reader:
         after, limit = start, INDEX_PAGE
         while entries := await self._entries_from(partition, after, control, limit):
             for entry in entries:
-                if _newest(entry) >= timestamp_ms:
-                    if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
-                        return found
+                if _newest(entry) < timestamp_ms:
+                    continue
+                if (found := await self._find_time_in(entry, timestamp_ms, start)) is not None:
+                    return found
             after, limit = entries[-1].end_offset + 1, min(2 * limit, SCAN_LIMIT)
         return None
 

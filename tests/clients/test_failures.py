@@ -1,0 +1,255 @@
+"""Nodes are killed and paused under load: nothing acked is lost, doubled or moved, no committed offset goes back, and
+nobody waits for longer than a session lasts and a little more."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from catena.wire.codes import Code
+from catena.wire.messages.offset_commit import OffsetCommitResponse
+from tests.clients.clients import CLIENTS
+from tests.clients.conftest import SESSION_TTL_MS, create_topic, fresh
+from tests.clients.members import LibrdkafkaMember, wait_until_read, wait_until_shared
+from tests.clients.nodes import Cluster, Node
+from tests.clients.raw import BY_REQUEST, Raw, commit, commit_request, committed, coordinator, metadata
+from tests.clients.waiting import PATIENCE_S, until
+
+SESSION_S = SESSION_TTL_MS / 1000
+PARTITIONS = 6
+WATCH_S = 6.0
+"""How long a coordinator that woke up is watched: two of its sessions."""
+NOT_NOW = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE)
+
+
+@pytest.fixture
+def admin(killable_nodes: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": killable_nodes.bootstrap, "log_level": 0})
+
+
+@contextmanager
+def dead(cluster: Cluster, node: Node) -> Iterator[None]:
+    """Killed at the start, back at the end."""
+    node.kill()
+    try:
+        yield
+    finally:
+        node.launch()
+        node.wait_until_ready()
+        cluster.wait_until_listed(cluster.nodes)
+
+
+def group_of(cluster: Cluster, node: Node) -> str:
+    """The name of a group that this node coordinates."""
+    names = (fresh("group") for _ in range(1000))
+    return next(name for name in names if coordinator(cluster.nodes[0].address, name) == node.node_id)
+
+
+class Load:
+    """An idempotent producer that writes numbers in their order, number n to partition n modulo their count."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.topic = topic
+        self.sent = 0
+        self.acked: list[list[tuple[int, int]]] = [[] for _ in range(PARTITIONS)]
+        """Of each partition: the offset and the number of each record, in the order of their acks."""
+        self.ack_times: list[list[float]] = [[] for _ in range(PARTITIONS)]
+        self.faults: list[KafkaError] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "message.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._producer.produce(
+                self.topic, b"%d" % self.sent, partition=self.sent % PARTITIONS, on_delivery=self._delivered
+            )
+            self.sent += 1
+            self._producer.poll(0)
+
+    def write_for(self, seconds: float, records: int) -> None:
+        """So many, evenly over this time."""
+        began = time.monotonic()
+        for number in range(records):
+            self.write(1)
+            self._producer.poll(max(0.0, began + seconds * (number + 1) / records - time.monotonic()))
+
+    def finish(self) -> None:
+        assert self._producer.flush(120) == 0
+        assert self.faults == []
+        assert sum(map(len, self.acked)) == self.sent
+
+    def longest_gap(self) -> float:
+        """Between two acks of a partition."""
+        return max(
+            after - before
+            for times in self.ack_times
+            for before, after in zip(times, times[1:], strict=False)
+        )
+
+    def check(self, cluster: Cluster) -> None:
+        """What is in the log equals, record by record, what was acked."""
+        read = CLIENTS[0].read(cluster.bootstrap, self.topic, range(PARTITIONS), self.sent)
+        for partition in range(PARTITIONS):
+            found = [(rec.offset, int(rec.value or b"")) for rec in read if rec.partition == partition]
+            numbers = list(range(partition, self.sent, PARTITIONS))
+            assert found == list(enumerate(numbers)), "one copy of each, in order, and nothing else"
+            assert self.acked[partition] == found, "each where its ack said"
+        ends = metadata(cluster.nodes[0].address, self.topic).topics[0].partitions
+        assert len(ends) == PARTITIONS
+
+    def _delivered(self, fault: KafkaError | None, message: Message) -> None:
+        if fault is not None:
+            self.faults.append(fault)
+            return
+        partition, offset, value = message.partition(), message.offset(), message.value()
+        assert partition is not None
+        assert offset is not None
+        assert isinstance(value, bytes)
+        self.acked[partition].append((offset, int(value)))
+        self.ack_times[partition].append(time.monotonic())
+
+
+def test_a_kill_under_load_is_a_short_gap(killable_nodes: Cluster, admin: AdminClient) -> None:
+    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    load.write_for(1, 200)
+    leaders = [p.leader_id for p in metadata(killable_nodes.nodes[0].address, load.topic).topics[0].partitions]
+    with dead(killable_nodes, killable_nodes.nodes[leaders[0]]):
+        load.write_for(SESSION_S + 4, 1500)
+    load.write_for(1, 200)
+    load.finish()
+    assert load.longest_gap() <= SESSION_S + 2
+    load.check(killable_nodes)
+
+
+def kill_at_random(cluster: Cluster, admin: AdminClient, records: int, kills: int, seed: int) -> None:
+    chance = random.Random(seed)
+    load = Load(cluster, create_topic(admin, PARTITIONS))
+    for _ in range(kills):
+        load.write_for(1, records // kills // 3)
+        # One or two of three; the last one goes on alone.
+        victims = chance.sample(cluster.nodes, chance.choice((1, 1, 2)))
+        with ExitStack() as back:
+            for victim in victims:
+                back.enter_context(dead(cluster, victim))
+                load.write_for(chance.uniform(0.1, SESSION_S), records // kills // 3 // len(victims))
+    load.write(records - load.sent)
+    load.finish()
+    load.check(cluster)
+
+
+def test_what_was_acked_through_kills_is_there_once_and_in_order(killable_nodes: Cluster, admin: AdminClient) -> None:
+    kill_at_random(killable_nodes, admin, records=10_000, kills=2, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_a_long_run_through_kills(killable_nodes: Cluster, admin: AdminClient, seed: int) -> None:
+    kill_at_random(killable_nodes, admin, records=100_000, kills=12, seed=seed)
+
+
+def test_a_group_goes_on_when_its_coordinator_is_killed(killable_nodes: Cluster, admin: AdminClient) -> None:
+    """Without a rebalance: the new coordinator knows its members."""
+    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    victim = killable_nodes.nodes[1]
+    group = group_of(killable_nodes, victim)
+    config: dict[str, str | int] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 500}
+    members = [LibrdkafkaMember(killable_nodes.bootstrap, group, load.topic, **config) for _ in range(2)]
+    with closing(members[0]), closing(members[1]):
+        wait_until_shared(members, [3, 3])
+        load.write(600)
+        wait_until_read(members, places(100))
+        for member in members:
+            member.consumer.commit(asynchronous=False)
+        revoked = [list(member.revoked) for member in members]
+        with dead(killable_nodes, victim):
+            load.write(600)
+            wait_until_read(members, places(200))
+
+            def commits() -> bool:
+                try:
+                    for member in members:
+                        member.poll()
+                        member.consumer.commit(asynchronous=False)
+                except Exception:
+                    return False
+                return True
+
+            until(commits, "commits are taken again", SESSION_S + 10)
+        assert [member.revoked for member in members] == revoked
+        read = sorted(place for member in members for place in member.read)
+        assert read == sorted(places(200)), "each record once"
+    load.finish()
+
+
+def places(count: int) -> set[tuple[int, int]]:
+    return {(partition, offset) for partition in range(PARTITIONS) for offset in range(count)}
+
+
+def test_a_coordinator_that_was_paused_moves_no_offset_back(killable_nodes: Cluster, admin: AdminClient) -> None:
+    topic = create_topic(admin)
+    asleep = killable_nodes.nodes[2]
+    awake = killable_nodes.others(asleep)
+    group = group_of(killable_nodes, asleep)
+    with ExitStack() as opened:
+        raws = {node: opened.enter_context(Raw(node.address)) for node in killable_nodes.nodes}
+        late = opened.enter_context(Raw(asleep.address))
+        assert commit(raws[asleep], group, topic, 10) == Code.NONE
+        asleep.pause()
+        opened.callback(killable_nodes.wait_until_listed, killable_nodes.nodes)
+        opened.callback(asleep.resume)
+        # It lies unread at the old coordinator when the new one takes over.
+        late.send(commit_request(group, topic, 11), 9)
+        killable_nodes.wait_until_listed(awake)
+        successor = next(node for node in awake if node.node_id == coordinator(node.address, group))
+        assert committed(raws[successor], group, topic) == 10
+        assert commit(raws[successor], group, topic, 20) == Code.NONE
+        asleep.resume()
+        answer = late.receive(BY_REQUEST[type(commit_request(group, topic, 11))], OffsetCommitResponse, 9)
+        assert Code(answer.topics[0].partitions[0].error_code) in NOT_NOW
+        watch(raws, group, topic, 20)
+        killable_nodes.wait_until_listed(killable_nodes.nodes)
+        assert coordinator(awake[0].address, group) == asleep.node_id
+        until(lambda: commit(raws[asleep], group, topic, 30) == Code.NONE, "it coordinates the group again")
+        assert commit(raws[successor], group, topic, 15) in NOT_NOW
+        watch(raws, group, topic, 30, seconds=1)
+
+
+def watch(raws: dict[Node, Raw], group: str, topic: str, offset: int, seconds: float = WATCH_S) -> None:
+    """For so long every node says this offset, or that it is not the one to ask."""
+    deadline = time.monotonic() + seconds
+    said: set[int | Code] = set()
+    while time.monotonic() < deadline:
+        said |= {committed(raw, group, topic) for raw in raws.values()}
+    assert offset in said
+    assert said <= {offset, *NOT_NOW}
+
+
+def test_a_node_that_is_told_to_end_is_hardly_noticed(killable_nodes: Cluster, admin: AdminClient) -> None:
+    """It leaves the cluster first, so that others take over before it is gone."""
+    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    load.write_for(1, 200)
+    node = killable_nodes.nodes[0]
+    node.ask_to_end()
+    load.write_for(2, 400)
+    assert node.end() == 0
+    node.launch()
+    node.wait_until_ready()
+    killable_nodes.wait_until_listed(killable_nodes.nodes)
+    load.write_for(1, 200)
+    load.finish()
+    assert load.longest_gap() < SESSION_S
+    load.check(killable_nodes)
