@@ -85,7 +85,7 @@ def fetch_jars() -> Path:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise Missing(f"Apache Kafka needs {program}, which is not on the PATH")
-    fetched = jars.with_suffix(".part")
+    fetched = jars.with_name(f"{jars.name}.part")
     shutil.rmtree(fetched, ignore_errors=True)
     fetched.mkdir(parents=True)
     (fetched / "pom.xml").write_text(POM)

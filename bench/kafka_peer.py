@@ -2,7 +2,7 @@
 
 The two do not promise the same: Kafka acks what is in the page cache of one machine, Catena what was put to the disk by
 fdatasync. What Kafka has left to the kernel is written (sync) before the other has its turn. Both start with an empty
-disk. BENCH_ROUNDS is how often each has its turn (3 unless told), BENCH_GB how much is sent in one (1), BENCH_SECONDS
+disk, and are warmed up by as much as is measured: a JVM compiles what it has run for a while. BENCH_ROUNDS is how often each has its turn (3 unless told), BENCH_GB how much is sent in one (1), BENCH_SECONDS
 how long a rate is held (10).
 """
 
@@ -66,7 +66,10 @@ def run(folder: Path) -> list[Figure]:
 def one_turn(server: Server, place: Path, lines: Path, records: int) -> Iterator[float]:
     """The values of COMPARED, in its order."""
     with server(place) as node:
-        create_topic(node.address, "bench")
+        for topic in ("warm-up", "bench"):
+            create_topic(node.address, topic)
+        kcat_produce(node.address, "warm-up", lines)
+        kcat_consume(node.address, "warm-up", 0, records)
         sent = flow([node], records, lambda: kcat_produce(node.address, "bench", lines))
         got = flow([node], records, lambda: kcat_consume(node.address, "bench", 0, records))
         yield from (sent.mb_per_s, sent.cpu_per_gb, got.mb_per_s, got.cpu_per_gb)

@@ -100,6 +100,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(END_MAX_S)
     except subprocess.TimeoutExpired:
+        print(f"a server did not end within {END_MAX_S:g} s, and is killed: {process.args!r}", file=sys.stderr)
         process.kill()
         process.wait()
     if process.stdout is not None:

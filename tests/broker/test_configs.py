@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from catena.broker.base import TopicDefaults
+from catena.testing.faults import Stall
 from catena.virtual_log.topic_configs import CATALOGUE
 from catena.wire.apis import APIS
 from catena.wire.codes import Code
@@ -30,6 +32,7 @@ from tests.broker.world import BrokerNode, World
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
+THROTTLED = "leader.replication.throttled.replicas"
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "kafka.md"
 
 
@@ -206,6 +209,19 @@ class TestIncrementalAlter:
         assert found == code
         assert message
 
+    async def test_none_of_several_at_once_gets_lost(self, world: World) -> None:
+        nodes = [await world.node() for _ in range(4)]
+        await nodes[0].node.topics.create("t", configs={THROTTLED: "9:9"})
+        changes = [(THROTTLED, APPEND, "0:0"), (THROTTLED, APPEND, "1:1"), (THROTTLED, SUBTRACT, "9:9")]
+        stall = nodes[0].faults.at("put topic", Stall())
+        first = asyncio.ensure_future(alter(nodes[0], (THROTTLED, APPEND, "2:2")))
+        await stall.reached.wait()
+        for node, change in zip(nodes[1:], changes, strict=True):
+            assert await alter(node, change) == (Code.NONE, None)
+        stall.let_go()
+        assert await first == (Code.NONE, None)
+        assert (await stored(nodes[0]))[THROTTLED] == "0:0,1:1,2:2"
+
     async def test_a_resource_that_stands_twice_is_refused(self, world: World) -> None:
         node = await world.node()
         await node.node.topics.create("t")
@@ -234,6 +250,17 @@ class TestAlter:
         assert await stored(node) == {"retention.ms": "6", "segment.ms": "7"}
         assert await self.replace(node) == (Code.NONE, None)
         assert await stored(node) == {}
+
+    async def test_what_others_have_just_set_goes_back_too(self, world: World) -> None:
+        node, other = await world.node(), await world.node()
+        await node.node.topics.create("t")
+        stall = node.faults.at("put topic", Stall())
+        replacing = asyncio.ensure_future(self.replace(node, retention_ms="6"))
+        await stall.reached.wait()
+        assert await alter(other, ("flush.ms", SET, "7")) == (Code.NONE, None)
+        stall.let_go()
+        assert await replacing == (Code.NONE, None)
+        assert await stored(node) == {"retention.ms": "6"}
 
     async def test_what_cannot_be_changes_nothing(self, world: World) -> None:
         node = await world.node()

@@ -14,6 +14,7 @@ from catena.broker.server import Server
 from catena.errors import ConfigError
 from catena.runtime import SystemClock, SystemNetwork
 from catena.wire.apis import APIS
+from catena.wire.codes import Code
 from catena.wire.messages.api_versions import ApiVersionsResponse
 from catena.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -23,9 +24,13 @@ from catena.wire.schema import Message
 from catena.wire.writer import write_message
 
 SETTINGS = ConnectionSettings(
-    request_max_bytes=100_000, in_flight_max_requests=4, in_flight_max_bytes=50_000, max_connections=3
+    request_max_bytes=100_000,
+    in_flight_max_requests=4,
+    in_flight_max_bytes=50_000,
+    total_max_bytes=60_000,
+    max_connections=3,
 )
-HEARTBEAT, METADATA, API_VERSIONS = 12, 3, 18
+HEARTBEAT, METADATA, API_VERSIONS, END_TXN = 12, 3, 18, 26
 
 
 def frame(key: int, version: int, correlation_id: int, body: Message) -> bytes:
@@ -50,15 +55,19 @@ class Desk:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.later: list[asyncio.Future[Message | None]] = []
+        self.waits: list[asyncio.Future[None]] = []
         self.came = asyncio.Event()
 
     async def handle(self, request: Request, _client: Client) -> Answer:
         self.asked.append(request)
         self.came.set()
         match request.body:
-            case HeartbeatRequest(group_id="later"):
+            case HeartbeatRequest(group_id=group) if group.strip() == "later":
                 self.later.append(asyncio.get_running_loop().create_future())
-                return Later(self.later[-1], goes_on=False)
+                return Later(self.later[-1])
+            case HeartbeatRequest(group_id="wait"):
+                self.waits.append(asyncio.get_running_loop().create_future())
+                await self.waits[-1]
             case HeartbeatRequest(group_id="silent"):
                 return None
             case HeartbeatRequest(group_id="broken"):
@@ -165,6 +174,25 @@ class TestBounds:
             desk.later[number].set_result(HeartbeatResponse())
             assert await peer.answer() == number
 
+    async def test_all_connections_together_are_bounded(self, clients: Clients, desk: Desk) -> None:
+        greedy, other = await clients.connect(), await clients.connect()
+        greedy.send(1, "later" + " " * 30_000)
+        other.send(2)
+        assert await other.answer() == 2
+        greedy.send(3, "later" + " " * 32_000)
+        await desk.until_asked(3)
+        other.send(4)
+        await until(lambda: len(desk.asked) == 4)  # what is in the buffers already is taken
+        other.send(5)
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(desk.asked) == 4
+        desk.later[0].set_result(HeartbeatResponse())
+        await desk.until_asked(5)
+        desk.later[1].set_result(HeartbeatResponse())
+        assert [await greedy.answer(), await greedy.answer()] == [1, 3]
+        assert [await other.answer(), await other.answer()] == [4, 5]
+
     async def test_a_request_that_is_too_large_ends_the_connection_and_no_other(self, clients: Clients) -> None:
         peer, other = await clients.connect(), await clients.connect()
         peer.socket.write(struct.pack(">i", 100_001))
@@ -239,6 +267,19 @@ class TestBadInput:
         other.send(1)
         assert await other.answer() == 1
 
+    async def test_what_is_not_supported_is_refused_in_its_turn(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.send(1, "later")
+        request = HEADER.pack(END_TXN, 3, 2, -1)
+        peer.socket.write(struct.pack(">i", len(request)) + request)
+        peer.send(3)
+        await desk.until_asked(2)
+        desk.later[0].set_result(HeartbeatResponse())
+        assert await peer.answer() == 1
+        async with asyncio.timeout(10):
+            assert await peer.reader.readexactly(16) == struct.pack(">iibihb", 12, 2, 0, 0, Code.UNSUPPORTED_VERSION, 0)
+        assert await peer.answer() == 3
+
     async def test_an_unknown_version_of_api_versions_is_answered_in_v0(self, clients: Clients) -> None:
         peer = await clients.connect()
         body = HEADER.pack(API_VERSIONS, 99, 5, -1) + b"\0\0"
@@ -268,12 +309,19 @@ class TestBadInput:
 class TestEnd:
     async def test_a_long_poll_ends_with_its_client(self, clients: Clients, desk: Desk) -> None:
         peer = await clients.connect()
+        peer.send(1, "wait")
+        await desk.until_asked(1)
+        peer.socket.close()
+        await until(desk.waits[0].cancelled)
+
+    async def test_what_was_taken_goes_on_without_its_client(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
         peer.send(1, "later")
         await desk.until_asked(1)
         peer.socket.close()
-        with pytest.raises(asyncio.CancelledError):
-            async with asyncio.timeout(10):
-                await desk.later[0]
+        await until(lambda: clients.server.connections == 0)
+        assert not desk.later[0].done()
+        assert not clients.server._budget._bytes
 
     async def test_a_drain_answers_what_was_taken_and_takes_no_more(self, clients: Clients, desk: Desk) -> None:
         peer, idle = await clients.connect(), await clients.connect()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catena.broker.describe import SAMPLED_RUNS
+from catena.broker.describe import NOT_KNOWN, SAMPLED_RUNS
 from catena.errors import StoreUnavailable
 from catena.loglets.producers import EXPIRY_MS
 from catena.testing.contracts.loglet import Stamp, make_entry
@@ -67,6 +67,20 @@ class TestLogDirs:
             await log.append(entry)
         await node.node.drain()
         assert await self.sizes(node) == {("t", 0): (SAMPLED_RUNS + 50) * len(entry.data)}
+
+    async def test_what_is_in_the_memory_of_another_node_is_not_known(self, world: World) -> None:
+        node = await world.node()
+        await node.node.topics.create("t")
+        await node.view.refresh()
+        log = await node.node.log("t", 0)
+        entry = make_entry("x" * 100)
+        await log.append(entry)
+        await log.reconfigure("memory")
+        await log.append(entry)
+        await node.node.drain()
+        assert await self.sizes(node) == {("t", 0): 2 * len(entry.data)}
+        await log.reconfigure("memory", {"medium": "another node's"})
+        assert await self.sizes(node) == {("t", 0): NOT_KNOWN}
 
     async def test_each_partition_is_told_by_one_broker(self, world: World) -> None:
         nodes = [await world.node(), await world.node(), await world.node()]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from catena.broker.base import Client, Later
+from catena.broker.base import Client
 from catena.broker.fetch import Fetch
 from catena.errors import StoreUnavailable
 from catena.formats.record_batch import split_batches
@@ -58,10 +58,8 @@ class Fetching:
         )
 
     async def begin(self, request: FetchRequest, version: int = 12) -> asyncio.Future[FetchResponse]:
-        later = await self.fetch.fetch(Request(FETCH, version, 1, None, request), Client("", "main"))
-        assert isinstance(later, Later)
-        assert not later.goes_on
-        return later.answer  # type: ignore[return-value]
+        fetch = self.fetch.fetch(Request(FETCH, version, 1, None, request), Client("", "main"))
+        return self.tasks.spawn("fetch", fetch)
 
     async def ask(self, request: FetchRequest, version: int = 12) -> list[PartitionData]:
         async with asyncio.timeout(30):

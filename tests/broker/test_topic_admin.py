@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from catena.broker.base import TopicDefaults
 from catena.errors import OutcomeUnknown, StoreUnavailable, UnknownTopic
 from catena.testing.contracts.loglet import make_entry
-from catena.testing.faults import Fail
+from catena.testing.faults import Fail, Stall
 from catena.virtual_log.topics import MAX_PARTITIONS
 from catena.wire.codes import Code
 from catena.wire.messages.create_partitions import (
@@ -189,6 +191,22 @@ class TestDeleteTopics:
         (result,) = await self.delete(node, DeleteTopicState(topic_id=new.topic_id))
         assert (result.error_code, result.name, result.topic_id) == (Code.NONE, "t", new.topic_id)
         assert not await is_there(node, "t")
+
+    @pytest.mark.parametrize("by_id", [True, False])
+    async def test_nor_one_that_gets_the_name_in_the_middle(self, world: World, by_id: bool) -> None:
+        node, other = await world.node(), await world.node()
+        old = await other.node.topics.create("t")
+        await node.view.read("t")
+        stall = node.faults.at("get topic", Stall(), nth=1 if by_id else 2)
+        asked = DeleteTopicState(topic_id=old.topic_id) if by_id else DeleteTopicState(name="t")
+        deleting = asyncio.ensure_future(self.delete(node, asked))
+        await stall.reached.wait()
+        await other.node.topics.delete("t")
+        new = await other.node.topics.create("t")
+        stall.let_go()
+        (result,) = await deleting
+        assert result.error_code == (Code.UNKNOWN_TOPIC_ID if by_id else Code.UNKNOWN_TOPIC_OR_PARTITION)
+        assert await other.node.topics.get("t") == new
 
     async def test_what_is_not_clear_is_refused(self, world: World) -> None:
         node = await world.node()

@@ -1,6 +1,6 @@
 """The clients that people use, each behind the same two calls: write these records, read those that are there.
 
-Only what differs between them is here. What a client can't do is said (`can_stamp`, `compressions`), never skipped over.
+Only what differs between them is here. What a client can't do is said (`can_stamp`, `compressions`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ class Rec(NamedTuple):
 
 class Client(Protocol):
     name: str
+
+    def __hash__(self) -> int: ...
+
     can_stamp: bool
     """Whether it lets its user choose timestamps."""
     can_null_headers: bool
@@ -80,7 +83,12 @@ class Librdkafka:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         try:
             found: list[Message] = []
-            until(lambda: found.extend(consumer.consume(count, 0.1)) or len(found) >= count, f"{count} records")
+
+            def poll() -> bool:
+                found.extend(consumer.consume(count, 0.1))
+                return len(found) >= count
+
+            until(poll, f"{count} records")
             return [_from_librdkafka(message) for message in found]
         finally:
             consumer.close()
@@ -89,6 +97,7 @@ class Librdkafka:
 def _from_librdkafka(message: Message) -> Rec:
     assert message.error() is None, message.error()
     partition, offset, headers = message.partition(), message.offset(), message.headers() or []
+    assert isinstance(headers, list)
     assert partition is not None
     assert offset is not None
     key, value = message.key(), message.value()

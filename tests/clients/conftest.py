@@ -1,7 +1,7 @@
 """The clusters that clients are tried with: one embedded node, and three nodes on PostgreSQL and SeaweedFS.
 
-Each is started once a run; tests keep apart by names of topics and groups. Tests that kill or pause nodes have a cluster
-of their own, which they leave as they found it.
+Each is started once a run; tests keep apart by names of topics and groups. Tests that kill or pause nodes have a
+cluster of their own, which they leave as they found it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Literal
 
 import asyncpg  # type: ignore[import-untyped]

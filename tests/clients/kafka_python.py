@@ -8,7 +8,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.errors  # type: ignore[import-untyped]
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+    from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec  # type: ignore[import-untyped]
     from kafka.codec import has_snappy  # type: ignore[import-untyped]
 
 __all__ = [
@@ -17,9 +17,8 @@ __all__ = [
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",
-    "NewPartitions",
-    "NewTopic",
     "OffsetAndMetadata",
+    "OffsetSpec",
     "TopicPartition",
     "has_snappy",
     "kafka",

@@ -1,6 +1,6 @@
 """A member of a group in a process of its own, to be killed: prints a line whenever it is given partitions.
 
-    python -m tests.clients.lone_member BOOTSTRAP GROUP TOPIC CONFIG-AS-JSON
+python -m tests.clients.lone_member BOOTSTRAP GROUP TOPIC CONFIG-AS-JSON
 """
 
 from __future__ import annotations

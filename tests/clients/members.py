@@ -1,14 +1,14 @@
-"""Members of consumer groups, of the clients that are polled: they join by polling, and remember what they were given."""
+"""Members of consumer groups, of the clients that are polled; they remember what they read and what they lost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.clients.kafka_python import KafkaConsumer
-from tests.clients.waiting import until
+from tests.clients.waiting import PATIENCE_S, until
 
 POLL_S = 0.05
 Place = tuple[int, int]
@@ -35,7 +35,13 @@ class LibrdkafkaMember:
         """Every partition that it has had to give back."""
         self.errors: list[KafkaError] = []
         self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0, **given}
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+                **given,
+            }
         )
         self.consumer.subscribe([topic], on_revoke=self._on_revoke)
 
@@ -86,21 +92,28 @@ class KafkaPythonMember:
 def wait_until_shared(members: Sequence[Member], shares: Sequence[int]) -> None:
     """Until the members have so many partitions each, in any order, and no two have the same."""
 
-    def look() -> bool:
-        for member in members:
-            member.poll()
+    def shared() -> bool:
         given = [partition for member in members for partition in member.partitions]
         return len(set(given)) == len(given) and sorted(len(m.partitions) for m in members) == sorted(shares)
 
-    until(look, f"the members share the partitions as {shares}; now {[m.partitions for m in members]}")
+    wait_while_polling(members, shared, f"the members share the partitions as {shares}")
 
 
 def wait_until_read(members: Sequence[Member], places: set[Place]) -> None:
     """Until they have read all of these, together."""
 
+    def done() -> bool:
+        return places <= {place for member in members for place in member.read}
+
+    wait_while_polling(members, done, f"{len(places)} records are read")
+
+
+def wait_while_polling(
+    members: Sequence[Member], condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S
+) -> None:
     def look() -> bool:
         for member in members:
             member.poll()
-        return places <= {place for member in members for place in member.read}
+        return condition()
 
-    until(look, f"{len(places)} records are read")
+    until(look, what, within_s)

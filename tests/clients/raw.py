@@ -15,6 +15,13 @@ from catena.wire.apis import API_VERSIONS, APIS, Api
 from catena.wire.codes import Code
 from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from catena.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from catena.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from catena.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from catena.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -27,13 +34,6 @@ from catena.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
-)
-from catena.wire.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
 )
 from catena.wire.messages.produce import (
     PartitionProduceData,

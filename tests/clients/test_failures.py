@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from itertools import pairwise
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from catena.wire.codes import Code
@@ -19,7 +20,7 @@ from tests.clients.conftest import SESSION_TTL_MS, create_topic, fresh
 from tests.clients.members import LibrdkafkaMember, wait_until_read, wait_until_shared
 from tests.clients.nodes import Cluster, Node
 from tests.clients.raw import BY_REQUEST, Raw, commit, commit_request, committed, coordinator, metadata
-from tests.clients.waiting import PATIENCE_S, until
+from tests.clients.waiting import until
 
 SESSION_S = SESSION_TTL_MS / 1000
 PARTITIONS = 6
@@ -34,14 +35,29 @@ def admin(killable_nodes: Cluster) -> AdminClient:
 
 
 @contextmanager
-def dead(cluster: Cluster, node: Node) -> Iterator[None]:
+def dead(cluster: Cluster, *nodes: Node) -> Iterator[None]:
     """Killed at the start, back at the end."""
-    node.kill()
+    for node in nodes:
+        node.kill()
     try:
         yield
     finally:
-        node.launch()
-        node.wait_until_ready()
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_until_ready()
+        cluster.wait_until_listed(cluster.nodes)
+
+
+@contextmanager
+def asleep(cluster: Cluster, node: Node) -> Iterator[None]:
+    """Paused for longer than its session lasts."""
+    node.pause()
+    try:
+        cluster.wait_until_listed(cluster.others(node))
+        yield
+    finally:
+        node.resume()
         cluster.wait_until_listed(cluster.nodes)
 
 
@@ -93,11 +109,7 @@ class Load:
 
     def longest_gap(self) -> float:
         """Between two acks of a partition."""
-        return max(
-            after - before
-            for times in self.ack_times
-            for before, after in zip(times, times[1:], strict=False)
-        )
+        return max(after - before for times in self.ack_times for before, after in pairwise(times))
 
     def check(self, cluster: Cluster) -> None:
         """What is in the log equals, record by record, what was acked."""
@@ -138,13 +150,10 @@ def kill_at_random(cluster: Cluster, admin: AdminClient, records: int, kills: in
     chance = random.Random(seed)
     load = Load(cluster, create_topic(admin, PARTITIONS))
     for _ in range(kills):
-        load.write_for(1, records // kills // 3)
+        load.write_for(chance.uniform(0.1, 1), records // kills // 2)
         # One or two of three; the last one goes on alone.
-        victims = chance.sample(cluster.nodes, chance.choice((1, 1, 2)))
-        with ExitStack() as back:
-            for victim in victims:
-                back.enter_context(dead(cluster, victim))
-                load.write_for(chance.uniform(0.1, SESSION_S), records // kills // 3 // len(victims))
+        with dead(cluster, *chance.sample(cluster.nodes, chance.choice((1, 1, 2)))):
+            load.write_for(chance.uniform(0.1, SESSION_S), records // kills // 2)
     load.write(records - load.sent)
     load.finish()
     load.check(cluster)
@@ -161,38 +170,66 @@ def test_a_long_run_through_kills(killable_nodes: Cluster, admin: AdminClient, s
     kill_at_random(killable_nodes, admin, records=100_000, kills=12, seed=seed)
 
 
-def test_a_group_goes_on_when_its_coordinator_is_killed(killable_nodes: Cluster, admin: AdminClient) -> None:
-    """Without a rebalance: the new coordinator knows its members."""
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("how", [dead, asleep], ids=["killed", "paused"])
+def test_a_group_goes_on_without_its_coordinator(
+    killable_nodes: Cluster,
+    admin: AdminClient,
+    how: Callable[[Cluster, Node], AbstractContextManager[None]],
+    protocol: str,
+) -> None:
+    """And without a rebalance: the new coordinator knows its members."""
     load = Load(killable_nodes, create_topic(admin, PARTITIONS))
     victim = killable_nodes.nodes[1]
     group = group_of(killable_nodes, victim)
-    config: dict[str, str | int] = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 500}
+    # A paused node keeps its connections: it is the client that has to give up on them.
+    config: dict[str, str | int] = {"group_protocol": protocol, "socket_timeout_ms": 3000, "enable_auto_commit": False}
+    if protocol == "classic":
+        config |= {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 500}
     members = [LibrdkafkaMember(killable_nodes.bootstrap, group, load.topic, **config) for _ in range(2)]
     with closing(members[0]), closing(members[1]):
         wait_until_shared(members, [3, 3])
         load.write(600)
         wait_until_read(members, places(100))
-        for member in members:
-            member.consumer.commit(asynchronous=False)
+        commit_all(members)
         revoked = [list(member.revoked) for member in members]
-        with dead(killable_nodes, victim):
+        with how(killable_nodes, victim):
             load.write(600)
             wait_until_read(members, places(200))
-
-            def commits() -> bool:
-                try:
-                    for member in members:
-                        member.poll()
-                        member.consumer.commit(asynchronous=False)
-                except Exception:
-                    return False
-                return True
-
-            until(commits, "commits are taken again", SESSION_S + 10)
+            commit_all(members)
+        load.write(600)
+        wait_until_read(members, places(300))
+        commit_all(members)
         assert [member.revoked for member in members] == revoked
-        read = sorted(place for member in members for place in member.read)
-        assert read == sorted(places(200)), "each record once"
+        assert sorted(place for member in members for place in member.read) == sorted(places(300)), "each record once"
     load.finish()
+    found = until(lambda: stored(killable_nodes, group, load.topic), "its coordinator says what is committed")
+    assert found == 300
+
+
+def commit_all(members: Sequence[LibrdkafkaMember]) -> None:
+    """What each has read; again and again until it is taken."""
+    for member in members:
+
+        def taken(member: LibrdkafkaMember = member) -> bool:
+            try:
+                member.poll()
+                member.consumer.commit(asynchronous=False)
+            except KafkaException:
+                return False
+            return True
+
+        until(taken, "commits are taken")
+
+
+def stored(cluster: Cluster, group: str, topic: str) -> int | None:
+    """The committed offset of partition 0, from whoever coordinates the group."""
+    for node in cluster.nodes:
+        with Raw(node.address) as raw:
+            said = committed(raw, group, topic)
+        if not isinstance(said, Code):
+            return said
+    return None
 
 
 def places(count: int) -> set[tuple[int, int]]:
@@ -201,29 +238,29 @@ def places(count: int) -> set[tuple[int, int]]:
 
 def test_a_coordinator_that_was_paused_moves_no_offset_back(killable_nodes: Cluster, admin: AdminClient) -> None:
     topic = create_topic(admin)
-    asleep = killable_nodes.nodes[2]
-    awake = killable_nodes.others(asleep)
-    group = group_of(killable_nodes, asleep)
+    sleeper = killable_nodes.nodes[2]
+    awake = killable_nodes.others(sleeper)
+    group = group_of(killable_nodes, sleeper)
     with ExitStack() as opened:
         raws = {node: opened.enter_context(Raw(node.address)) for node in killable_nodes.nodes}
-        late = opened.enter_context(Raw(asleep.address))
-        assert commit(raws[asleep], group, topic, 10) == Code.NONE
-        asleep.pause()
+        late = opened.enter_context(Raw(sleeper.address))
+        assert commit(raws[sleeper], group, topic, 10) == Code.NONE
+        sleeper.pause()
         opened.callback(killable_nodes.wait_until_listed, killable_nodes.nodes)
-        opened.callback(asleep.resume)
+        opened.callback(sleeper.resume)
         # It lies unread at the old coordinator when the new one takes over.
         late.send(commit_request(group, topic, 11), 9)
         killable_nodes.wait_until_listed(awake)
         successor = next(node for node in awake if node.node_id == coordinator(node.address, group))
         assert committed(raws[successor], group, topic) == 10
         assert commit(raws[successor], group, topic, 20) == Code.NONE
-        asleep.resume()
+        sleeper.resume()
         answer = late.receive(BY_REQUEST[type(commit_request(group, topic, 11))], OffsetCommitResponse, 9)
         assert Code(answer.topics[0].partitions[0].error_code) in NOT_NOW
         watch(raws, group, topic, 20)
         killable_nodes.wait_until_listed(killable_nodes.nodes)
-        assert coordinator(awake[0].address, group) == asleep.node_id
-        until(lambda: commit(raws[asleep], group, topic, 30) == Code.NONE, "it coordinates the group again")
+        assert coordinator(awake[0].address, group) == sleeper.node_id
+        until(lambda: commit(raws[sleeper], group, topic, 30) == Code.NONE, "it coordinates the group again")
         assert commit(raws[successor], group, topic, 15) in NOT_NOW
         watch(raws, group, topic, 30, seconds=1)
 

@@ -16,7 +16,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.clients.clients import CLIENTS, Rec
 from tests.clients.conftest import fresh
-from tests.clients.members import KafkaPythonMember, LibrdkafkaMember, Member, wait_until_read, wait_until_shared
+from tests.clients.members import (
+    KafkaPythonMember,
+    LibrdkafkaMember,
+    Member,
+    wait_until_read,
+    wait_until_shared,
+    wait_while_polling,
+)
 from tests.clients.nodes import Cluster
 from tests.clients.waiting import PATIENCE_S, until
 
@@ -101,9 +108,8 @@ async def test_members_of_aiokafka_join_and_leave(cluster: Cluster, topic: str) 
 
     async with asyncio.timeout(2 * PATIENCE_S), member() as second:
         async with member() as first:
-            while {len(first.assignment()), len(second.assignment())} != {2}:
-                await asyncio.sleep(0.02)
             await asyncio.gather(run(first, places), run(second, places))
+            assert {len(first.assignment()), len(second.assignment())} == {2}
         places = await asyncio.to_thread(write, cluster, topic, 2)
         await run(second, places)
         assert len(second.assignment()) == PARTITIONS
@@ -131,7 +137,7 @@ def crash(cluster: Cluster, topic: str, **config: str | int) -> None:
         with closing(LibrdkafkaMember(cluster.bootstrap, group, topic, **config)) as survivor:
             wait_until_shared([survivor], [2])
             lone.kill()
-            until(lambda: survivor.poll() or survivor.partitions == [0, 1, 2, 3], "it gets what the dead one had", 80)
+            wait_while_polling([survivor], lambda: len(survivor.partitions) == 4, "it gets what the dead one had", 80)
             wait_until_read([survivor], write(cluster, topic, 1))
 
 

@@ -78,9 +78,7 @@ def test_who_waits_on_one_node_is_woken_by_a_write_on_another(
     assert time.monotonic() - began < LONG_POLL_MS / 1000 / 2, "long before its time was over"
 
 
-def test_a_topic_is_known_everywhere_as_soon_as_it_is_made(
-    three_nodes: Cluster, raws: list[Raw]
-) -> None:
+def test_a_topic_is_known_everywhere_as_soon_as_it_is_made(three_nodes: Cluster, raws: list[Raw]) -> None:
     for here, there in PAIRS:
         topic = create_topic(AdminClient({"bootstrap.servers": three_nodes.nodes[here].address}), 3)
         assert produce(raws[there], topic, batch(b"x"), partition=2).error_code == Code.NONE

@@ -6,16 +6,15 @@ from functools import cache
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.clients import ACKS, CLIENTS, COMPRESSIONS, Client, Rec
 from tests.clients.conftest import create_topic, fresh
 from tests.clients.nodes import Cluster
 from tests.clients.waiting import until
 
-from confluent_kafka.admin import AdminClient
-
 START_MS = 1_700_000_000_000
-by_name = {"ids": lambda client: client.name}
+NAMES = [client.name for client in CLIENTS]
 
 
 def written(client: Client, partition: int) -> list[Rec]:
@@ -44,8 +43,8 @@ def topic_written_by(client: Client, cluster: Cluster) -> str:
     return topic
 
 
-@pytest.mark.parametrize("reader", CLIENTS, **by_name)
-@pytest.mark.parametrize("writer", CLIENTS, **by_name)
+@pytest.mark.parametrize("reader", CLIENTS, ids=NAMES)
+@pytest.mark.parametrize("writer", CLIENTS, ids=NAMES)
 def test_what_one_writes_another_reads(cluster: Cluster, writer: Client, reader: Client) -> None:
     topic = topic_written_by(writer, cluster)
     partitions = [
@@ -65,7 +64,7 @@ def test_what_one_writes_another_reads(cluster: Cluster, writer: Client, reader:
 
 
 @pytest.mark.parametrize("acks", ACKS)
-@pytest.mark.parametrize("client", CLIENTS, **by_name)
+@pytest.mark.parametrize("client", CLIENTS, ids=NAMES)
 def test_acks(cluster: Cluster, topic: str, client: Client, acks: str) -> None:
     records = [Rec(n % 2, b"%d" % n, b"value") for n in range(50)]
     client.write(cluster.bootstrap, topic, records, "none", acks)

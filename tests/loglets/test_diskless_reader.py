@@ -93,6 +93,21 @@ class TestPending:
         stall.let_go()
         assert await finding == 0
 
+    async def test_it_is_told_as_a_run_once(self, stores: Stores, links: Links) -> None:
+        writer, reader = await stores.node(), await stores.node()
+        writer.faults.at("put index", Fail(unavailable()))
+        await writer.open(links.spec()).append(make_entry("a", timestamp_ms=10))
+        loglet = reader.open(links.spec())
+        assert [(run.end, run.newest_ms) for run in await loglet.runs(0, 10)] == [(1, 10)]
+        stall = reader.faults.at("scan index", Stall(applied=True))
+        telling = asyncio.ensure_future(loglet.runs(0, 10))
+        await stall.reached.wait()
+        await writer.open(links.spec()).append(make_entry("b", timestamp_ms=20))
+        stall.let_go()
+        assert [run.end for run in await telling] == [1]
+        assert [run.end for run in await loglet.runs(0, 10)] == [1, 2]
+        assert [run.end for run in await loglet.runs(0, 1)] == [1]
+
     async def test_pending_is_read_from_the_offset_on(self, stores: Stores, links: Links) -> None:
         writer, reader = await stores.node(), await stores.node()
         writer.faults.at("put index", Fail(unavailable()))

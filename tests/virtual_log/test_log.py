@@ -89,6 +89,8 @@ class TestAcrossLinks:
             assert values_of(await each.read(4, EVERYTHING)) == list("efg")
             assert values_of(await each.read(7, EVERYTHING)) == list("hij")
             assert (await each.find_time(0)) is not None
+            assert [run.end for run in await each.runs(0, 100)] == [2, 3, 4, 5, 7, 9, 10]
+            assert [run.end for run in await each.runs(3, 3)] == [4, 5, 7]
             assert await read_all(each) == list("abcdefghij")
 
     async def test_an_offset_outside_of_the_log_is_answered_with_its_bounds(self, cluster: Cluster) -> None:

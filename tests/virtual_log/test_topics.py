@@ -123,8 +123,13 @@ class TestDelete:
         assert second.topic_id != first.topic_id
         for each in (node, other):
             assert await (await each.log()).tail() == 0
+            with pytest.raises(UnknownTopic):
+                await each.node.topics.delete(TOPIC, first.topic_id)
+        assert await node.node.topics.get(TOPIC) == second
         assert await (await node.log()).append(make_entry("new")) == 0
         assert await read_all(await other.log()) == ["new"]
+        await node.node.topics.delete(TOPIC, second.topic_id)
+        assert await node.node.topics.list() == []
 
     async def test_the_tombstone_says_what_vacuum_has_to_collect(self, cluster: Cluster) -> None:
         node = await cluster.node()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
@@ -192,6 +192,22 @@ async def test_many_change_at_once_and_none_is_lost(cluster: Cluster, node: Clus
     topic = await node.node.topics.get("orders")
     assert topic.partitions == 9
     assert [topic.configs[name] for name in names] == ["77"] * 4
+
+
+async def test_a_change_that_depends_on_what_is_set_is_made_of_what_is_set_now(
+    cluster: Cluster, node: ClusterNode
+) -> None:
+    nodes = [node, *[await cluster.node() for _ in range(4)]]
+
+    def longer(configs: Mapping[str, str]) -> dict[str, str | None]:
+        return {"retention.ms": str(int(configs["retention.ms"]) + 1)}
+
+    await asyncio.gather(*(each.node.topics.alter_configs("orders", longer) for each in nodes))
+    topic = await node.node.topics.get("orders")
+    assert topic.configs["retention.ms"] == "1005"
+    with pytest.raises(ConfigError, match="'nothing'"):
+        await node.node.topics.alter_configs("orders", lambda _configs: {"nothing": "1"})
+    assert await node.node.topics.get("orders") == topic
 
 
 async def test_a_delete_and_a_change_do_not_mix(cluster: Cluster, node: ClusterNode) -> None:

@@ -22,11 +22,12 @@ class Client(NamedTuple):
 
 
 class Later(NamedTuple):
-    """The request has taken its place, and the next one of its connection may start; the answer comes."""
+    """The request has taken its place, and the next one of its connection may start; the answer comes.
+
+    It goes on when the client is gone: an append does.
+    """
 
     answer: asyncio.Future[Message | None]
-    goes_on: bool
-    """Also when the client is gone: an append does, a long poll has nobody to wait for."""
 
 
 Answer: TypeAlias = Message | Later | None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from catena.broker.base import Client, TopicDefaults
@@ -17,7 +18,7 @@ from catena.errors import CatenaError
 from catena.virtual_log import topic_configs
 from catena.virtual_log.topic_configs import CATALOGUE, ConfigType
 from catena.virtual_log.topic_view import TopicView
-from catena.virtual_log.topics import TopicRecord, Topics
+from catena.virtual_log.topics import Topics
 from catena.wire.codes import Code
 from catena.wire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -128,9 +129,9 @@ class Configs:
         """What a resource names is set, and everything else goes back to its default."""
         body = cast(AlterConfigsRequest, request.body)
 
-        def change(asked: ReplacedResource, topic: TopicRecord) -> Mapping[str, str | None]:
+        def change(asked: ReplacedResource, configs: Mapping[str, str]) -> Mapping[str, str | None]:
             _check_once(config.name for config in asked.configs)
-            return dict.fromkeys(name for name in topic.configs if name in CATALOGUE) | {
+            return dict.fromkeys(name for name in configs if name in CATALOGUE) | {
                 config.name: _value(config.name, config.value) for config in asked.configs
             }
 
@@ -149,9 +150,9 @@ class Configs:
     async def incremental_alter_configs(self, request: Request, _client: Client) -> IncrementalAlterConfigsResponse:
         body = cast(IncrementalAlterConfigsRequest, request.body)
 
-        def change(asked: AlterConfigsResource, topic: TopicRecord) -> Mapping[str, str | None]:
+        def change(asked: AlterConfigsResource, configs: Mapping[str, str]) -> Mapping[str, str | None]:
             _check_once(config.name for config in asked.configs)
-            return {config.name: _altered(config, topic.configs) for config in asked.configs}
+            return {config.name: _altered(config, configs) for config in asked.configs}
 
         def answer(asked: AlterConfigsResource, fault: Fault | None) -> IncrementalResourceResponse:
             code, message = fault or (Code.NONE, None)
@@ -168,7 +169,7 @@ class Configs:
     async def _alter_all(
         self,
         resources: Sequence[Asked],
-        change: Callable[[Asked, TopicRecord], Mapping[str, str | None]],
+        change: Callable[[Asked, Mapping[str, str]], Mapping[str, str | None]],
         validate_only: bool,
     ) -> list[Fault | None]:
         """Alter each; None: it was done."""
@@ -186,7 +187,10 @@ class Configs:
         return await map_bounded(AT_ONCE, alter, resources)
 
     async def _alter(
-        self, asked: Asked, change: Callable[[Asked, TopicRecord], Mapping[str, str | None]], validate_only: bool
+        self,
+        asked: Asked,
+        change: Callable[[Asked, Mapping[str, str]], Mapping[str, str | None]],
+        validate_only: bool,
     ) -> None:
         if asked.resource_type == BROKER:
             raise Refused(
@@ -194,14 +198,14 @@ class Configs:
             )
         if asked.resource_type != TOPIC:
             raise _no_resource(asked.resource_type)
-        topic = await self._view.read(asked.resource_name)
-        changed = change(asked, topic)
         if validate_only:
-            topic_configs.altered(topic.configs, changed)
+            configs = (await self._view.read(asked.resource_name)).configs
+            topic_configs.altered(configs, change(asked, configs))
             return
-        await self._topics.alter_configs(topic.name, changed, topic.topic_id)
+        # What it makes of a list depends on the list, and others may alter it at the same time.
+        await self._topics.alter_configs(asked.resource_name, partial(change, asked))
         try:
-            await self._view.read(topic.name)
+            await self._view.read(asked.resource_name)
         except CatenaError:
             pass  # it was altered; this node hears of it with its next scan
 

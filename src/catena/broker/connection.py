@@ -3,10 +3,11 @@
     bytes -> frames -> [queue] -> handler, one after the other -> [answers, in order] -> bytes
 
 Requests start one after the other, as Kafka does, so that a producer's batches take their places in its order. Only
-what a handler leaves for later (an append on its way to the store, a long poll) goes on while the next one starts.
+what a handler leaves for later (an append on its way to the store) goes on while the next one starts.
 
-Bounded: bytes and number of requests that were taken and not answered; past it the socket is not read, and the client
-waits in its own send buffer. A client that does not take its answers, or stops in the middle of a request, is cut off.
+Bounded: bytes and number of requests that were taken and not answered, of a connection and of all together; past it the
+socket is not read, and the client waits in its own send buffer. A client that does not take its answers, or stops in
+the middle of a request, is cut off.
 """
 
 from __future__ import annotations
@@ -24,26 +25,59 @@ from catena.broker.base import Answer, Client, HangUp, Later
 from catena.errors import CatenaError
 from catena.runtime import Clock, Tasks
 from catena.runtime.network import set_socket_options
+from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS
 from catena.wire.codes import Code
 from catena.wire.frames import Frames
 from catena.wire.reader import WireError
-from catena.wire.requests import Request, UnknownVersion, parse_request, response_frame
+from catena.wire.requests import Refused, Request, UnknownVersion, parse_request, response_frame
 from catena.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
+SEND_BYTES = 1 << 20
+"""About so much is given to the socket at once."""
+
 
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_max_bytes: int = 100 << 20
-    in_flight_max_requests: int = 64
+    in_flight_max_requests: int = 1000
     in_flight_max_bytes: int = 32 << 20
     """Of one connection. A larger request is taken when it is alone."""
+    total_max_bytes: int = 96 << 20
+    """Of all connections; below what the writers hold, so that producers wait and hear of no error."""
     max_connections: int = 10_000
     idle_max_ms: int = 600_000
     """A connection on which nothing happens for so long is closed, as Kafka does."""
     stalled_max_ms: int = 30_000
     """How long a client may take to send the rest of a request, or to take any of its answers."""
+
+
+class Budget:
+    """Bytes of the requests of all connections that were taken and not answered."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._held_up: dict[Connection, None] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        return self._bytes >= self._max_bytes
+
+    def take(self, size: int) -> None:
+        self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        self._bytes -= size
+        if self._held_up and not self.is_spent:
+            waiting, self._held_up = self._held_up, {}
+            for connection in waiting:
+                connection.throttle()
+
+    def wait(self, connection: Connection) -> None:
+        """Its `throttle` is called when there is room again."""
+        self._held_up[connection] = None
 
 
 class _Pending(NamedTuple):
@@ -60,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         tasks: Tasks,
         settings: ConnectionSettings,
+        budget: Budget,
         opened: Callable[[Connection], None],
         closed: Callable[[Connection], None],
     ) -> None:
@@ -68,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._clock = clock
         self._tasks = tasks
         self._settings = settings
+        self._budget = budget
         self._opened, self._closed = opened, closed
         self._frames = Frames(settings.request_max_bytes)
         self._requests: deque[memoryview] = deque()
@@ -98,9 +134,8 @@ class Connection(asyncio.BufferedProtocol):
         for task in self._work:
             task.cancel()
         self._requests.clear()
-        for pending in self._answers:
-            if isinstance(pending.answer, Later) and not pending.answer.goes_on:
-                pending.answer.answer.cancel()
+        self._budget.give_back(self._held_bytes)
+        self._held = self._held_bytes = 0
         self._closed(self)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
@@ -113,11 +148,12 @@ class Connection(asyncio.BufferedProtocol):
                 self._requests.append(frame)
                 self._held += 1
                 self._held_bytes += len(frame)
+                self._budget.take(len(frame))
         except WireError as error:
             self.hang_up(str(error))
             return
         self._wake_handler.set()
-        self._throttle()
+        self.throttle()
 
     def eof_received(self) -> bool:
         return False
@@ -154,15 +190,20 @@ class Connection(asyncio.BufferedProtocol):
     def end(self) -> None:
         """Take no more requests, and close once those that were taken are answered."""
         self._ending = True
-        self._throttle()
+        self.throttle()
         if not self.is_busy:
             self._transport.close()
 
-    def _throttle(self) -> None:
-        full = self._ending or (
-            self._held >= self._settings.in_flight_max_requests
+    def throttle(self) -> None:
+        """Read, or do not, as the bounds say."""
+        full = (
+            self._ending
+            or self._held >= self._settings.in_flight_max_requests
             or self._held_bytes >= self._settings.in_flight_max_bytes
         )
+        if not full and self._budget.is_spent:
+            full = True
+            self._budget.wait(self)
         if full == self._reading and not self._transport.is_closing():
             self._reading = not full
             if full:
@@ -181,6 +222,10 @@ class Connection(asyncio.BufferedProtocol):
             try:
                 request = parse_request(frame)
                 answer = await self._answer(request)
+            except Refused as error:
+                log.debug("%s asks for what is not here: %s", self.client.host, error)
+                request = Request(error.api, error.version, error.correlation_id, None, Message())
+                answer = error.answer
             except UnknownVersion as error:
                 if error.api is not API_VERSIONS:
                     return self.hang_up(str(error))
@@ -211,30 +256,52 @@ class Connection(asyncio.BufferedProtocol):
             while not self._answers:
                 self._wake_sender.clear()
                 await self._wake_sender.wait()
-            pending = self._answers[0]
-            answer = pending.answer
+            first = self._answers[0].answer
+            if isinstance(first, Later) and not first.answer.done():
+                try:
+                    # Shielded: what was taken goes on when the connection is lost.
+                    await asyncio.shield(first.answer)
+                except Exception:
+                    pass  # it is raised again where answers are taken
             try:
-                # Shielded: what goes on when this connection is lost must not be cancelled with it.
-                message = await asyncio.shield(answer.answer) if isinstance(answer, Later) else answer
-                if message is not None:
-                    request = pending.request
-                    self._transport.writelines(
-                        response_frame(request.api, request.version, request.correlation_id, message)
-                    )
+                count, parts = self._frames_that_are_due()
             except HangUp as error:
                 return self.hang_up(str(error))
             except Exception:
-                log.exception("%s v%d failed", pending.request.api.name, pending.request.version)
+                log.exception("an answer could not be made")
                 return self.hang_up("an answer could not be made")
-            await self._may_write.wait()
-            self._answers.popleft()
+            if parts:
+                self._transport.writelines(parts)
+                await self._may_write.wait()
+            for _ in range(count):
+                self._release(self._answers.popleft().size)
             self._wake_handler.set()
-            self._release(pending.size)
+
+    def _frames_that_are_due(self) -> tuple[int, list[Buffer]]:
+        """Answers that are there, up to the first one that is not: many are sent by one call."""
+        parts: list[Buffer] = []
+        count = size = 0
+        for request, answer, _ in self._answers:
+            if isinstance(answer, Later):
+                if not answer.answer.done() or (count and answer.answer.exception() is not None):
+                    break
+                message = answer.answer.result()
+            else:
+                message = answer
+            count += 1
+            if message is not None:
+                frame = response_frame(request.api, request.version, request.correlation_id, message)
+                parts += frame
+                size += sum(map(len, frame))
+                if size >= SEND_BYTES:
+                    break
+        return count, parts
 
     def _release(self, size: int) -> None:
         self._held -= 1
         self._held_bytes -= size
+        self._budget.give_back(size)
         if self._ending and not self._held:
             self._transport.close()
         elif not self._reading:
-            self._throttle()
+            self.throttle()

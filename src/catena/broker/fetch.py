@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-from catena.broker.base import Answer, Client, Later, OpenLog
+from catena.broker.base import Client, OpenLog
 from catena.broker.error_codes import code_of
 from catena.broker.tails import Tails
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
@@ -32,7 +32,6 @@ from catena.wire.messages.fetch import (
     PartitionData,
 )
 from catena.wire.requests import Request
-from catena.wire.schema import Message
 
 BY_ID = 13
 AT_ONCE = 16
@@ -81,7 +80,6 @@ class Fetch:
         self._view = view
         self._open_log = open_log
         self._clock = clock
-        self._tasks = tasks
         self._tails = Tails(clock, tasks)
         self._waiting: dict[_News, None] = {}
         self._ending = False
@@ -92,7 +90,7 @@ class Fetch:
         for news in self._waiting:
             news.end()
 
-    async def fetch(self, request: Request, _client: Client) -> Answer:
+    async def fetch(self, request: Request, _client: Client) -> FetchResponse:
         body = cast(FetchRequest, request.body)
         if body.session_id != 0:
             return FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
@@ -100,7 +98,7 @@ class Fetch:
         response = FetchResponse(
             responses=[await self._topic(topic, request.version, targets) for topic in body.topics]
         )
-        return Later(self._tasks.spawn("fetch", self._fetch(body, targets, response)), goes_on=False)
+        return await self._fetch(body, targets, response)
 
     async def _topic(self, topic: FetchTopic, version: int, targets: list[_Target]) -> FetchableTopicResponse:
         answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
@@ -127,7 +125,7 @@ class Fetch:
             return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
         return self._view.cached(topic.topic) or await self._view.get(topic.topic)
 
-    async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> Message:
+    async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> FetchResponse:
         deadline = self._clock.monotonic() + min(body.max_wait_ms / 1000, MAX_WAIT_S)
         if body.max_wait_ms > 0:
             # Many who wait for nothing end together, so that their last looks are one.

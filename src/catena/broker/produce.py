@@ -7,6 +7,7 @@ batches recompressed or stamped with the time of the append.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import NamedTuple, cast
 
 from catena.broker.base import Client, HangUp, Later, OpenLog
@@ -17,7 +18,7 @@ from catena.formats.recompress import recompress, stamp_append_time, timestamp_f
 from catena.formats.record_batch import check_crc, parse_header
 from catena.loglets.base import Entry
 from catena.runtime import Clock, Tasks
-from catena.types import Buffer, Buffers, TopicId
+from catena.types import Buffer, Buffers, Offset, TopicId
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_configs import TopicSettings, settings_of
 from catena.virtual_log.topic_view import TopicView
@@ -67,7 +68,7 @@ class Produce:
             responses=[await self._topic(topic, request.version, body, appends) for topic in body.topic_data]
         )
         answer = self._tasks.spawn("produce", self._append(appends, response, body.acks))
-        return Later(answer, goes_on=True)
+        return Later(answer)
 
     async def _topic(
         self, topic: TopicProduceData, version: int, body: ProduceRequest, appends: list[_Append]
@@ -123,17 +124,19 @@ class Produce:
         return _Append(self._open_log(topic, data.index), entry, part)
 
     async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | None:
-        results = await asyncio.gather(*(append.log.append(append.entry) for append in appends), return_exceptions=True)
+        results: list[Offset | CatenaError]
+        if len(appends) == 1:  # most requests of small batches, and a gather costs as much as all the rest
+            results = [await _caught(appends[0].log.append(appends[0].entry))]
+        else:
+            results = await asyncio.gather(*(_caught(append.log.append(append.entry)) for append in appends))
         for append, result in zip(appends, results, strict=True):
             if isinstance(result, int):
                 append.response.base_offset = result
                 append.response.log_start_offset = append.log.seen_start
-            elif isinstance(result, CatenaError):
+            else:
                 if isinstance(result, UnknownTopic):
                     self._view.forget(result.topic)
                 _refuse(append.response, code_of(result), str(result))
-            else:
-                raise result
         if acks != 0:
             return response
         faults = [part for topic in response.responses for part in topic.partition_responses if part.error_code]
@@ -141,6 +144,13 @@ class Produce:
             # The only way to tell who does not listen; Kafka does so, too.
             raise HangUp(f"a batch without acks was refused: {faults[0].error_message}")
         return None
+
+
+async def _caught(append: Awaitable[Offset]) -> Offset | CatenaError:
+    try:
+        return await append
+    except CatenaError as error:
+        return error
 
 
 def _check(records: Buffers | None, version: int, settings: TopicSettings) -> Entry:

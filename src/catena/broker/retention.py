@@ -126,8 +126,8 @@ class Retention:
         await self._tasks.close()
 
     async def _run(self) -> None:
-        # Nodes that were started together do not go round together.
-        await self._clock.sleep(self._every_s * self._entropy.jitter())
+        # A node that starts has better things to do, and those that were started together do not go round together.
+        await self._clock.sleep(self._every_s * (1 + self._entropy.jitter()) / 2)
         while True:
             await self.round(self._every_s)
 
@@ -179,8 +179,7 @@ class Retention:
         if not _is_limited(settings):
             return
         seen, partition = self._seen.get(key), self._open_log(topic, number)
-        is_quiet = seen is not None and not seen.may_shrink(settings, now_ms)
-        if seen is not None and is_quiet and (seen.is_settled(settings) or await partition.tail() == seen.counted_to):
+        if seen is not None and await _is_quiet(partition, seen, settings, now_ms):
             return
         start = await partition.start()
         if seen is None or seen.start != start:
@@ -204,6 +203,13 @@ class Retention:
             self._trouble = kind
             level = logging.WARNING if isinstance(error, RetryLater) else logging.ERROR
             log.log(level, "retention has to wait: %s: %s", kind, error)
+
+
+async def _is_quiet(partition: VirtualLog, seen: _Seen, settings: TopicSettings, now_ms: int) -> bool:
+    """Whether it is known, without a look at the runs, that nothing has to go."""
+    if seen.may_shrink(settings, now_ms):
+        return False
+    return seen.is_settled(settings) or await partition.tail() == seen.counted_to
 
 
 async def _count(partition: VirtualLog, seen: _Seen) -> None:

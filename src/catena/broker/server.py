@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from catena.broker.base import Answer, Client
-from catena.broker.connection import Connection, ConnectionSettings
+from catena.broker.connection import Budget, Connection, ConnectionSettings
 from catena.errors import ConfigError
 from catena.runtime import Clock, Listener, Network, Tasks
 from catena.wire.requests import Request
@@ -44,6 +44,7 @@ class Server:
         self._clock = clock
         self._handle = handle
         self._settings = settings
+        self._budget = Budget(settings.total_max_bytes)
         self._tasks = Tasks("kafka")
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[Connection, None] = {}
@@ -84,7 +85,14 @@ class Server:
 
     def _connect(self, listener: str) -> Connection:
         return Connection(
-            listener, self._handle, self._clock, self._tasks, self._settings, self._connected, self._disconnected
+            listener,
+            self._handle,
+            self._clock,
+            self._tasks,
+            self._settings,
+            self._budget,
+            self._connected,
+            self._disconnected,
         )
 
     def _connected(self, connection: Connection) -> None:

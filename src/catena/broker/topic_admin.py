@@ -110,8 +110,12 @@ class TopicAdmin:
                     raise Refused(Code.INVALID_REQUEST, "the topic stands twice in the request")
                 topic = await self._find(asked)
                 result.name, result.topic_id = topic.name, topic.topic_id
-                await self._topics.delete(topic.name)
+                await self._topics.delete(topic.name, topic.topic_id)
                 self._view.forget(topic.name)
+            except UnknownTopic as error:
+                result.error_code, result.error_message = fault_of(error)
+                if asked.topic_id != NO_ID:
+                    result.name, result.error_code = None, Code.UNKNOWN_TOPIC_ID
             except (Refused, CatenaError) as error:
                 result.error_code, result.error_message = fault_of(error)
             return result
@@ -206,14 +210,7 @@ class TopicAdmin:
             return await self._view.read(asked.name)
         if asked.name is not None:
             raise Refused(Code.INVALID_REQUEST, "both the name and the id of the topic are given")
-        topic_id = TopicId(asked.topic_id)
-        try:
-            topic = await self._view.read((await self._view.by_id(topic_id)).name)
-        except UnknownTopic:
-            topic = None
-        if topic is None or topic.topic_id != topic_id:
-            raise Refused(Code.UNKNOWN_TOPIC_ID, f"there is no topic with the id {topic_id}")
-        return topic
+        return await self._view.by_id(TopicId(asked.topic_id))
 
     async def _add_partitions(self, asked: CreatePartitionsTopic, validate_only: bool) -> None:
         if asked.assignments:

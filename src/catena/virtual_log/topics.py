@@ -10,9 +10,10 @@ Deleting takes these steps, and anyone who finds the topic half deleted finishes
 The record stays: a name is given out again by compare-and-set over it. Were it removed, a create of unknown outcome
 that lands late would find the name absent once more, and bring the deleted topic back.
 
-A change of a topic that exists (more partitions, other configs) says what is to be, not what is to be added. So one of
-unknown outcome is sent again as it was: it expects the version it was made from, and is applied once at the most. If it
-is refused, the change is made again from what was found, which does nothing where it has been made already.
+A change of a topic that exists (more partitions, other configs) is a function of the topic's record, published by
+compare-and-set, so that none of several at once gets lost. One of unknown outcome is sent again as it was: it expects
+the version it was made from, and is applied once at the most. If it is refused, the change is made again from what was
+found; made twice it MUST be the same as made once.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -46,6 +47,10 @@ MAX_NAME = 249
 DELETE_AT_ONCE = 32
 MAX_ATTEMPTS = 50
 BACKOFF_S = 0.01
+
+ConfigChange: TypeAlias = Callable[[Mapping[str, str]], Mapping[str, str | None]]
+"""From what is set to what is to be set; None: back to the default."""
+
 _name = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -151,28 +156,36 @@ class Topics:
         return await self._change(name, topic_id, grown)
 
     async def alter_configs(
-        self, name: str, change: Mapping[str, str | None], topic_id: TopicId | None = None
+        self, name: str, change: ConfigChange | Mapping[str, str | None], topic_id: TopicId | None = None
     ) -> TopicRecord:
-        """Set each config of `change`, or, where it is None, take it back to its default. All or none."""
-        topic_configs.altered({}, change)
+        """Set each config of `change`, or, where it is None, take it back to its default. All or none.
+
+        A change that depends on what is set is a function of that; it is asked again when others were faster.
+        """
+        if not callable(change):
+            topic_configs.altered({}, change)
 
         def altered(topic: TopicRecord, _again: bool) -> TopicRecord:
-            return msgspec.structs.replace(topic, configs=topic_configs.altered(topic.configs, change))
+            wanted = change(topic.configs) if callable(change) else change
+            return msgspec.structs.replace(topic, configs=topic_configs.altered(topic.configs, wanted))
 
         return await self._change(name, topic_id, altered)
 
-    async def delete(self, name: str) -> None:
-        """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect."""
+    async def delete(self, name: str, topic_id: TopicId | None = None) -> None:
+        """Returns once no append to the topic can be acked any more. What it held is vacuum's to collect.
+
+        With an id, a topic that has got the name since is left alone.
+        """
         check_name(name)
-        topic_id: TopicId | None = None
+        found = False
         for _ in range(MAX_ATTEMPTS):
             record = await self._meta.get(keys.topic(name))
             topic = decode_topic(record) if record is not None else None
             if record is None or topic is None or topic.state == "DELETED" or topic_id not in (None, topic.topic_id):
-                if topic_id is None:
+                if not found:
                     raise UnknownTopic(name)
                 return  # it is deleted, by us or by others, and the name may belong to another topic by now
-            topic_id = topic.topic_id
+            found, topic_id = True, topic.topic_id
             if topic.state == "ACTIVE":
                 topic = msgspec.structs.replace(topic, state="DELETING")
                 try:

@@ -17,6 +17,7 @@ from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS, Api
 from catena.wire.reader import MAX_ENTRIES, WireError, read_message, skip_tags
 from catena.wire.schema import Message
+from catena.wire.unsupported import UNSUPPORTED, Unsupported
 from catena.wire.writer import write_message
 
 HEADER = struct.Struct(">hhih")
@@ -37,6 +38,14 @@ class UnknownApi(WireError):
     """Nobody knows how a response to this should look: all that can be done is to hang up."""
 
 
+class Refused(WireError):
+    """It is known how a response to this should look, and no more."""
+
+    def __init__(self, refused: Unsupported, version: int, correlation_id: int) -> None:
+        super().__init__(f"{refused.name} is not supported here")
+        self.api, self.version, self.correlation_id, self.answer = refused.api, version, correlation_id, refused.answer
+
+
 class UnknownVersion(WireError):
     def __init__(self, api: Api, version: int, correlation_id: int) -> None:
         super().__init__(f"{api.name} has the versions {api.first} to {api.last} here, not {version}")
@@ -51,7 +60,10 @@ def parse_request(frame: memoryview) -> Request:
         raise WireError(f"a request of {len(frame)} bytes has no header") from None
     api = APIS.get(key)
     if api is None:
-        raise UnknownApi(f"there is no request with key {key} here")
+        refused = UNSUPPORTED.get(key)
+        if refused is not None and refused.api.first <= version <= refused.api.last:
+            raise Refused(refused, version, correlation_id)
+        raise UnknownApi(f"there is no request with key {key} and version {version} here")
     if not api.first <= version <= api.last:
         raise UnknownVersion(api, version, correlation_id)
     at, client_id = HEADER.size, None
