@@ -2,8 +2,10 @@
 
 The two do not promise the same: Kafka acks what is in the page cache of one machine, Catena what was put to the disk by
 fdatasync. What Kafka has left to the kernel is written (sync) before the other has its turn. Both start with an empty
-disk, and are warmed up by as much as is measured: a JVM compiles what it has run for a while. BENCH_ROUNDS is how often each has its turn (3 unless told), BENCH_GB how much is sent in one (1), BENCH_SECONDS
-how long a rate is held (10).
+disk, and are warmed up by as much as is measured: a JVM compiles what it has run for a while.
+
+BENCH_ROUNDS is how often each has its turn (3 unless told), BENCH_GB how much is sent in one (1), BENCH_SECONDS how
+long a rate is held (10).
 """
 
 from __future__ import annotations

@@ -83,7 +83,9 @@ class _Gate:
         self._serving = serving
 
     async def handle(self, request: Request, client: Client) -> Answer:
-        return await (await asyncio.shield(self._broker)).handle(request, client)
+        if not self._broker.done():
+            await asyncio.shield(self._broker)
+        return await self._broker.result().handle(request, client)
 
     def state(self) -> NodeState:
         return NodeState("starting") if self._serving is None else self._serving.state

@@ -54,7 +54,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
-        self.later: list[asyncio.Future[Message | None]] = []
+        self.later: list[asyncio.Future[Message | HangUp | None]] = []
         self.waits: list[asyncio.Future[None]] = []
         self.came = asyncio.Event()
 
@@ -302,7 +302,18 @@ class TestBadInput:
         peer = await clients.connect()
         peer.send(1, "later")
         await desk.until_asked(1)
-        desk.later[0].set_exception(HangUp("no"))
+        desk.later[0].set_result(HangUp("no"))
+        assert await peer.is_cut_off()
+
+    async def test_answers_before_the_one_that_fails_are_sent(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        for number in range(3):
+            peer.send(number, "later")
+        await desk.until_asked(3)
+        desk.later[2].set_exception(ZeroDivisionError())
+        desk.later[1].set_result(HeartbeatResponse())
+        desk.later[0].set_result(HeartbeatResponse())
+        assert [await peer.answer(), await peer.answer()] == [0, 1]
         assert await peer.is_cut_off()
 
 

@@ -281,6 +281,15 @@ class TestCost:
         await site.append(*[1] * 45)
         assert [await site.round() for _ in range(4)] == [20, 40, 45, 45]
 
+    async def test_the_rest_goes_also_if_nothing_comes(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "MAX_RUNS", 20)
+        monkeypatch.setattr(module, "SCAN_LIMIT", 10)
+        site = await Site.make(world, retention_ms=HOUR_MS, retention_bytes=1_000_000)
+        await site.append(*[0] * 45)
+        assert [await site.round() for _ in range(3)] == [0, 0, 0]
+        site.clock.leap(2 * 3600)
+        assert [await site.round() for _ in range(3)] == [20, 40, 45]
+
     async def test_a_round_is_spread_over_its_time(self, world: World) -> None:
         site = await Site.make(world, partitions=3 * SLICE + 1)
         clock = PatientClock()

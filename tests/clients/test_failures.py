@@ -23,6 +23,7 @@ from tests.clients.raw import BY_REQUEST, Raw, commit, commit_request, committed
 from tests.clients.waiting import until
 
 SESSION_S = SESSION_TTL_MS / 1000
+CLIENT_TIMEOUT_MS = 3000
 PARTITIONS = 6
 WATCH_S = 6.0
 """How long a coordinator that woke up is watched: two of its sessions."""
@@ -83,6 +84,9 @@ class Load:
                 "enable.idempotence": True,
                 "linger.ms": 1,
                 "message.timeout.ms": 120_000,
+                # A paused node keeps its connections: it is the client that has to give up on them.
+                "socket.timeout.ms": CLIENT_TIMEOUT_MS,
+                "request.timeout.ms": CLIENT_TIMEOUT_MS,
                 "log_level": 0,
             }
         )
@@ -182,8 +186,8 @@ def test_a_group_goes_on_without_its_coordinator(
     load = Load(killable_nodes, create_topic(admin, PARTITIONS))
     victim = killable_nodes.nodes[1]
     group = group_of(killable_nodes, victim)
-    # A paused node keeps its connections: it is the client that has to give up on them.
-    config: dict[str, str | int] = {"group_protocol": protocol, "socket_timeout_ms": 3000, "enable_auto_commit": False}
+    config: dict[str, str | int] = {"group_protocol": protocol, "socket_timeout_ms": CLIENT_TIMEOUT_MS}
+    config |= {"enable_auto_commit": False}
     if protocol == "classic":
         config |= {"session_timeout_ms": 30_000, "heartbeat_interval_ms": 500}
     members = [LibrdkafkaMember(killable_nodes.bootstrap, group, load.topic, **config) for _ in range(2)]

@@ -21,13 +21,17 @@ class Client(NamedTuple):
     listener: str
 
 
+class HangUp(Exception):
+    """There is no other way to tell the client."""
+
+
 class Later(NamedTuple):
     """The request has taken its place, and the next one of its connection may start; the answer comes.
 
-    It goes on when the client is gone: an append does.
+    It goes on when the client is gone: an append does. HangUp is a value here, since nothing has gone wrong.
     """
 
-    answer: asyncio.Future[Message | None]
+    answer: asyncio.Future[Message | HangUp | None]
 
 
 Answer: TypeAlias = Message | Later | None
@@ -46,7 +50,3 @@ class TopicDefaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     auto_create: bool = True
     """Whether asking for a topic that is not there creates it, if the client agrees; as Kafka's default."""
     partitions: Annotated[int, msgspec.Meta(ge=1)] = 1
-
-
-class HangUp(Exception):
-    """There is no other way to tell the client."""

@@ -281,11 +281,17 @@ class Connection(asyncio.BufferedProtocol):
         """Answers that are there, up to the first one that is not: many are sent by one call."""
         parts: list[Buffer] = []
         count = size = 0
+        message: Message | None
         for request, answer, _ in self._answers:
             if isinstance(answer, Later):
                 if not answer.answer.done() or (count and answer.answer.exception() is not None):
                     break
-                message = answer.answer.result()
+                result = answer.answer.result()
+                if isinstance(result, HangUp):
+                    if count:
+                        break
+                    raise result
+                message = result
             else:
                 message = answer
             count += 1

@@ -123,7 +123,7 @@ class Produce:
                 raise _Refused(Code.INVALID_TIMESTAMP, fault)
         return _Append(self._open_log(topic, data.index), entry, part)
 
-    async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | None:
+    async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | HangUp | None:
         results: list[Offset | CatenaError]
         if len(appends) == 1:  # most requests of small batches, and a gather costs as much as all the rest
             results = [await _caught(appends[0].log.append(appends[0].entry))]
@@ -142,7 +142,7 @@ class Produce:
         faults = [part for topic in response.responses for part in topic.partition_responses if part.error_code]
         if faults:
             # The only way to tell who does not listen; Kafka does so, too.
-            raise HangUp(f"a batch without acks was refused: {faults[0].error_message}")
+            return HangUp(f"a batch without acks was refused: {faults[0].error_message}")
         return None
 
 

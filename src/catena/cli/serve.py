@@ -7,6 +7,7 @@ signal ends it at once. So does the time limit: what can't be drained (a store t
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -150,11 +151,19 @@ async def _serve(settings: Settings, announce: Callable[[ServingNode], None]) ->
     try:
         async with serving(settings) as node:
             ending.starts = None
+            _collect_less_garbage()
             announce(node)
             await ending.asked.wait()
     except asyncio.CancelledError:
         if not ending.asked.is_set():
             raise
+
+
+def _collect_less_garbage() -> None:
+    """What is here now stays, and requests make few cycles: looking for some after every 700 objects is 5% of the CPU."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 class _Ending:
