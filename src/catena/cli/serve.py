@@ -160,7 +160,7 @@ async def _serve(settings: Settings, announce: Callable[[ServingNode], None]) ->
 
 
 def _collect_less_garbage() -> None:
-    """What is here now stays, and requests make few cycles: looking for some after every 700 objects is 5% of the CPU."""
+    """What is here now stays, and requests make few cycles: a look after every 700 objects is 5% of the CPU."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
