@@ -244,24 +244,20 @@ def settle(client: Client, call: Append, errors: list[Exception]) -> None:
 
 
 async def _append_in_order(log: VirtualLog, entries: Sequence[Entry]) -> list[int | Exception]:
-    """Each is called once the one before has been called, and not once it is answered; none once one has failed."""
+    """Each is called once the one before has been called, whatever has become of it by then."""
     loop = asyncio.get_running_loop()
     tasks: list[asyncio.Task[int | Exception]] = []
     for entry in entries:
         called: asyncio.Future[None] = loop.create_future()
-        tasks.append(loop.create_task(_append(log, entry, called, list(tasks))))
+        tasks.append(loop.create_task(_append(log, entry, called)))
         await called
     return await asyncio.gather(*tasks)
 
 
-async def _append(
-    log: VirtualLog, entry: Entry, called: asyncio.Future[None], before: list[asyncio.Task[int | Exception]]
-) -> int | Exception:
+async def _append(log: VirtualLog, entry: Entry, called: asyncio.Future[None]) -> int | Exception:
     """The log has the call before anyone who waits for `called` runs."""
     if not called.done():
         called.set_result(None)
-    if any(task.done() and (task.cancelled() or isinstance(task.result(), Exception)) for task in before):
-        return NotConnected("not sent: the one before it has failed")
     try:
         return await log.append(entry)
     except Exception as error:

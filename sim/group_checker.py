@@ -110,11 +110,17 @@ class _Group:
                 # Something has emptied it since, or can have.
                 since = [r for r in removals if r.returned > value.commit.invoked and r.invoked < fetch.returned]
                 if not since:
-                    yield Violation("offset lost", f"{where}={value.commit.offsets[slot]} is nothing at {fetch.invoked}")
+                    yield Violation(
+                        "offset lost", f"{where}={value.commit.offsets[slot]} is nothing at {fetch.invoked}"
+                    )
                     return
         for removal in removals:
             for value in values:
-                if removal.outcome is Outcome.OK and _end(value) < removal.invoked and removal.returned < value.last_begin:
+                if (
+                    removal.outcome is Outcome.OK
+                    and _end(value) < removal.invoked
+                    and removal.returned < value.last_begin
+                ):
                     what = f"{where}={value.commit.offsets[slot]} was removed by {removal.returned} and was there after"
                     yield Violation("offset came back", f"{what} at {value.last_begin}")
                     return

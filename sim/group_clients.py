@@ -207,8 +207,8 @@ async def read_anywhere(client: GroupClient, groups: list[str]) -> None:
 
 async def delete_now_and_then(client: GroupClient, groups: list[str]) -> None:
     while not client.world.healed:
-        await client.sleep(2.0)
-        client.group, client.machine = client.random.choice(groups), None
+        await client.sleep(1.5)
+        client.group, client.machine = groups[0] if client.draws(0.5) else client.random.choice(groups), None
         if client.draws(0.6):
             await client.delete_group()
         else:

@@ -295,7 +295,7 @@ class GroupWorld:
         return self.machines[address.port]
 
     def meta_for_a_process(self) -> GroupMeta:
-        return GroupMeta(self._meta, self.random.random() < self.scenario.transact, self._wire)
+        return GroupMeta(self._meta, self.scenario.transact, self._wire)
 
     def _crashed(self, process: Process) -> None:
         for machine in self.machines:

@@ -1,9 +1,9 @@
 """What the stored state of groups may never look like, checked at every single change of the meta store.
 
-    a state record never goes away, and its coordinator epoch and `offsets_from_epoch` never go back
-    a generation (or group epoch) never goes back while the group lives, nor does the epoch of its assignment
-    a deleted group is gone under a new coordinator epoch, and comes back under another one
-    a chunk of offsets never gets a lower coordinator epoch than it had
+a state record never goes away, and its coordinator epoch and `offsets_from_epoch` never go back
+a generation (or group epoch) never goes back while the group lives, nor does the epoch of its assignment
+a deleted group is gone under a new coordinator epoch, and comes back under another one
+a chunk of offsets never gets a lower coordinator epoch than it had
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from catena.groups.classic_roster import Roster
 from catena.groups.classic_rounds import Rounds
 from catena.groups.consumer import ConsumerGroup
 from catena.meta import keys
-from catena.meta.base import Check, Put
+from catena.meta.base import Check, Committed, Put
 from catena.types import ANY, Version
 from sim.group_run import run_seed
 from sim.mutating import Mutation, nothing, replaced
@@ -81,15 +81,21 @@ def offsets_are_written_over_those_of_a_later_coordinator() -> Iterator[None]:
 
 @group_mutation
 def commit_is_acked_before_it_is_confirmed() -> Iterator[None]:
-    real_write, real_confirm = GroupStore._write_apart, GroupStore.confirm
+    """Without `transact`: whether the group is still ours after the chunks were written is not looked at."""
+    real = GroupStore._write_apart
 
     async def hasty(self: GroupStore, *args: Any) -> None:
-        with replaced(self, "confirm", nothing):
-            await real_write(self, *args)
+        # Of a subclass instead of the instance: fetches, which confirm, too, go on beside it.
+        unsure = _Hasty(self._meta, self._clock, self._entropy)
+        await real(unsure, *args)
 
-    assert real_confirm is not None
     with replaced(GroupStore, "_write_apart", hasty):
         yield
+
+
+class _Hasty(GroupStore):
+    async def confirm(self, held: HeldGroup) -> None:
+        """Believes."""
 
 
 @group_mutation
@@ -109,6 +115,11 @@ def group_is_taken_over_without_a_new_epoch() -> Iterator[None]:
         yield
 
 
+class _Unread(GroupStore):
+    async def _load_offsets(self, held: HeldGroup) -> None:
+        """They were read before."""
+
+
 @group_mutation
 def offsets_are_read_before_the_group_is_taken_over() -> Iterator[None]:
     real_load, real_take = GroupStore._load_offsets, GroupStore.take_over
@@ -119,8 +130,8 @@ def offsets_are_read_before_the_group_is_taken_over() -> Iterator[None]:
             return await real_take(self, group_id, node_id)
         before = HeldGroup(group_id, node_id, group_store.decode_state(record)[0], record.version)
         await real_load(self, before)
-        with replaced(self, "_load_offsets", nothing):
-            taken = await real_take(self, group_id, node_id)
+        unread = _Unread(self._meta, self._clock, self._entropy)
+        taken = await real_take(unread, group_id, node_id)
         taken.held.chunks = before.chunks
         return taken
 
@@ -130,15 +141,18 @@ def offsets_are_read_before_the_group_is_taken_over() -> Iterator[None]:
 
 @group_mutation
 def write_of_unknown_outcome_is_taken_for_done() -> Iterator[None]:
-    real = GroupStore.write
+    real = GroupStore._patiently
 
-    async def hopeful(self: GroupStore, *args: Any) -> None:
+    async def hopeful(self: GroupStore, call: Any) -> Any:
+        if call.func not in (self._meta.put, self._meta.transact):
+            return await real(self, call)
         try:
-            await real(self, *args)
+            return await call()
         except OutcomeUnknown:
-            pass
+            made_up = Version("made up")
+            return made_up if call.func == self._meta.put else [Committed((made_up,) * len(call.args[0][0]))]
 
-    with replaced(GroupStore, "write", hopeful):
+    with replaced(GroupStore, "_patiently", hopeful):
         yield
 
 
@@ -186,17 +200,6 @@ def group_is_kept_after_a_refused_write() -> Iterator[None]:
             real(self, error)
 
     with replaced(GroupShell, "drop", stubborn):
-        yield
-
-
-@group_mutation
-def commits_are_not_stored_in_their_order() -> Iterator[None]:
-    real = GroupShell._change
-
-    def backwards(self: GroupShell, waiting: list[Any], persist: bool) -> Any:
-        return real(self, waiting[::-1], persist)
-
-    with replaced(GroupShell, "_change", backwards):
         yield
 
 
@@ -323,8 +326,7 @@ def generations_begin_anew_after_a_failover() -> Iterator[None]:
 
     def anew(cls: type[ClassicGroup], group_id: str, snapshot: Any, *args: Any) -> ClassicGroup:
         group: ClassicGroup = real(cls, group_id, snapshot, *args)
-        if not snapshot.stable:
-            group.generation = max(group.generation - 1, 0)
+        group.generation = 0
         return group
 
     with replaced(ClassicGroup, "restore", classmethod(anew)):
@@ -345,11 +347,14 @@ def former_self_of_a_static_member_goes_on() -> Iterator[None]:
 
 
 @group_mutation
-def nobody_follows_the_nodes() -> Iterator[None]:
-    """A coordinator asks the view about new groups only; those that it has it keeps."""
+def node_answers_for_groups_of_others() -> Iterator[None]:
+    """It looks neither when it is asked nor when nodes come and go."""
 
-    async def nowhere(_self: Coordinator) -> None:
+    async def never(_self: Coordinator) -> None:
         return None
 
-    with replaced(Coordinator, "_follow_nodes", nowhere):
+    with (
+        replaced(Coordinator, "_follow_nodes", never),
+        replaced(Coordinator, "_is_ours", lambda self, _group_id: self._membership.alive),
+    ):
         yield

@@ -29,8 +29,8 @@ class GroupScenario:
     seed: int
     incident: Incident | None
     """None: a stormy seed."""
-    transact: float
-    """Share of the processes that write with `transact`."""
+    transact: bool
+    """Whether the store can; nodes of a cluster share one."""
     nodes: int
     given_ids: bool
     """Whether nodes have ids of their own, or take the lowest free one."""
@@ -68,7 +68,7 @@ def draw(seed: int) -> GroupScenario:
     return GroupScenario(
         seed=seed,
         incident=incident,
-        transact=random.random() if random.random() < 0.1 else float(seed % 2 == 0),
+        transact=seed % 2 == 0,
         nodes=random.choice((2, 2, 3)),
         given_ids=random.random() < 0.5,
         partitions=random.randint(1, 3),
@@ -78,8 +78,8 @@ def draw(seed: int) -> GroupScenario:
         statics=random.choice((0.0, 0.0, 0.5, 1.0)),
         simple_committers=0 if calm else random.randint(0, 2) if any(kinds) else 2,
         readers=random.randint(1, 2),
-        deleters=0 if calm else int(random.random() < 0.4),
-        movers=0 if calm else int(random.random() < 0.3),
+        deleters=0 if calm else int(random.random() < 0.5),
+        movers=0 if calm else int(random.random() < 0.45),
         growers=0 if calm else int(random.random() < 0.2),
         storm_s=random.choice((8.0, 12.0, 20.0)),
         session_s=4.0 if calm else random.choice((6.0, 10.0)),

@@ -173,14 +173,10 @@ async def _look_at_everything(groups: Groups) -> None:
     await client.fetch(world.slots())
 
 
-async def _within_bounds(
-    world: GroupWorld, what: str, attempt: Callable[[], Coroutine[Any, Any, bool]]
-) -> None:
+async def _within_bounds(world: GroupWorld, what: str, attempt: Callable[[], Coroutine[Any, Any, bool]]) -> None:
     deadline = world.loop.time() + ANSWERED_S
     while not await attempt():
         if world.loop.time() > deadline:
             world.violations.append(Violation("liveness", f"after healing it never happens that {what}"))
             return
         await world.loop.sleep(LOOK_S)
-
-

@@ -148,10 +148,14 @@ def coordinator(address: str, group: str) -> int:
     return found.coordinators[0].node_id
 
 
-def produce(raw: Raw, topic: str, batch: Buffer, partition: int = 0, acks: int = -1) -> PartitionProduceResponse:
+def produce_request(topic: str, batch: Buffer, partition: int = 0, acks: int = -1) -> ProduceRequest:
     """Version 12 is the last one that knows topics by name."""
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=[batch])])]
-    answer = raw.ask(ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=data), ProduceResponse, 12)
+    return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=data)
+
+
+def produce(raw: Raw, topic: str, batch: Buffer, partition: int = 0, acks: int = -1) -> PartitionProduceResponse:
+    answer = raw.ask(produce_request(topic, batch, partition, acks), ProduceResponse, 12)
     return answer.responses[0].partition_responses[0]
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import permutations
 
 import pytest
@@ -23,7 +24,8 @@ from catena.wire.messages.offset_for_leader_epoch import (
 )
 from tests.clients.conftest import create_topic
 from tests.clients.nodes import Cluster
-from tests.clients.raw import Raw, fetch, list_offset, metadata, produce
+from tests.clients.raw import Raw, fetch, list_offset, metadata, produce, produce_request
+from tests.clients.waiting import until
 
 PAIRS = list(permutations(range(3), 2))
 LONG_POLL_MS = 20_000
@@ -84,6 +86,21 @@ def test_a_topic_is_known_everywhere_as_soon_as_it_is_made(three_nodes: Cluster,
         assert produce(raws[there], topic, batch(b"x"), partition=2).error_code == Code.NONE
         found = metadata(three_nodes.nodes[there].address, topic).topics[0]
         assert (found.error_code, len(found.partitions)) == (Code.NONE, 3)
+
+
+def test_without_acks_what_was_sent_is_written_also_if_the_client_goes(
+    three_nodes: Cluster, admin: AdminClient, raws: list[Raw]
+) -> None:
+    """As in Kafka, which handles what it has received before it lets go of a connection. The topic is new to the node."""
+    for node in three_nodes.nodes * 3:
+        topic = create_topic(admin)
+        with Raw(node.address) as leaving:
+            leaving.send(produce_request(topic, batch(b"x"), acks=0), 12)
+        until(partial(_has_records, raws[0], topic), "it is in the log", 10)
+
+
+def _has_records(raw: Raw, topic: str) -> bool:
+    return list_offset(raw, topic).offset > 0
 
 
 def test_a_topic_that_is_deleted_is_deleted_everywhere(admin: AdminClient, raws: list[Raw]) -> None:

@@ -51,8 +51,7 @@ class TestKafkaPython:
         with pytest.raises(kafka.errors.TopicAlreadyExistsError):
             python_admin.create_topics({topic: {"num_partitions": 2}})
         python_admin.create_partitions({topic: 3})
-        [described] = python_admin.describe_topics([topic])
-        assert (described["name"], len(described["partitions"])) == (topic, 3)
+        until(lambda: len(python_admin.describe_topics([topic])[0]["partitions"]) == 3, "3 partitions")
         parts = python_admin.describe_topic_partitions([topic])
         assert topic in str(parts)
         python_admin.delete_topics([topic])
@@ -116,8 +115,9 @@ async def test_aiokafka(cluster: Cluster) -> None:
         assert created.topic_errors[0][1] == 0
         await _listed(admin, topic, True)
         assert (await admin.create_partitions({topic: AioPartitions(3)})).topic_errors[0][1] == 0
-        [described] = await admin.describe_topics([topic])
-        assert (described["error_code"], len(described["partitions"])) == (0, 3)
+        async with asyncio.timeout(PATIENCE_S):
+            while len((await admin.describe_topics([topic]))[0]["partitions"]) != 3:
+                pass
         resource = AioResource(AioResourceType.TOPIC, topic, {"max.message.bytes": "5000"})
         assert (await admin.alter_configs([resource]))[0].resources[0][0] == 0
         [configs] = await admin.describe_configs([AioResource(AioResourceType.TOPIC, topic)])

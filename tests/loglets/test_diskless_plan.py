@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from catena.errors import Sealed
 from catena.loglets.base import Entry
+from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.plan import Plan, ProducerEpoch, make_plan, opened
 from catena.loglets.diskless.records import Control
 from catena.testing.contracts.loglet import Links, Stamp, make_entry
@@ -105,6 +106,18 @@ def test_after_a_failed_first_batch_only_that_one_is_taken() -> None:
     assert [type(answer).__name__ for answer in made.answers[0]] == ["OutOfOrderSequence", "int", "int"]
     other_epoch = make_entry("a", stamp=Stamp(7, 1, 0))
     assert plan([Run("blob", 0, [other_epoch])], failed=failed).answers == [[0]]
+
+
+def test_batches_in_front_of_a_failed_one_are_taken() -> None:
+    first, second = make_entry("a", stamp=Stamp(7, 0, 0)), make_entry("b", stamp=Stamp(7, 0, 1))
+    assert plan([Run("blob", 0, [first, second])], failed={ProducerEpoch(7, 0): 1}).answers == [[0, 1]]
+
+
+def test_of_several_failed_batches_the_first_counts_whichever_failed_first() -> None:
+    partition = Partition(LINK.partition)
+    for sequence in (2, 0, 1):
+        partition.note_failed([make_entry("a", stamp=Stamp(7, 0, sequence))])
+    assert partition.failed == {ProducerEpoch(7, 0): 0}
 
 
 def test_a_plan_of_nothing_new_is_empty() -> None:

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 
-from catena.errors import Sealed, StaleView, StoreRefused
+from catena.errors import RetryLater, Sealed, StaleView, StoreRefused, StoreUnavailable
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
@@ -65,10 +65,20 @@ class MemoryLoglet:
         self._link = link
         self._clock = clock
         self._turn = asyncio.Lock()
+        self._failures = 0
 
     async def append(self, entry: Entry) -> Offset:
+        failures = self._failures
         async with self._turn:
-            offset = self._place(await self._open(), entry)
+            if failures != self._failures:
+                # It may be the next batch of the same producer, which the log would then not know from the first.
+                raise StoreUnavailable(f"{self._link.partition}: an append that was called before this one failed")
+            try:
+                log = await self._open()
+            except RetryLater:
+                self._failures += 1
+                raise
+            offset = self._place(log, entry)
         await self._clock.sleep(0)
         return offset
 

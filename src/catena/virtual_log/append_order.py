@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from catena.errors import RetryLater
+from catena.errors import LogSealed, RetryLater
 from catena.types import Epoch
 
 OVER = 1 << 63
@@ -29,7 +29,7 @@ class Place:
         self._before: Place | None = None
         """Set when this append is over and the one before it was not: who comes next waits for that one."""
         self._behind: asyncio.Future[None] | None = None
-        self.trouble: RetryLater | None = None
+        self.trouble: RetryLater | LogSealed | None = None
         """Why the append is over, if it was not done."""
 
     @property
@@ -56,7 +56,7 @@ class Place:
         if self._behind is not None and not self._behind.done():
             self._behind.set_result(None)
 
-    def leave(self, before: Place | None, trouble: RetryLater | None) -> None:
+    def leave(self, before: Place | None, trouble: RetryLater | LogSealed | None) -> None:
         """The append is over, answered or given up."""
         self.trouble = trouble
         while before is not None and before.is_over:

@@ -19,10 +19,12 @@ from catena.errors import (
     LogSealed,
     ObjectMissing,
     OffsetOutOfRange,
+    OutcomeUnknown,
     RetryLater,
     Sealed,
     StaleView,
     StoreRefused,
+    StoreUnavailable,
     UnknownTopic,
 )
 from catena.formats.records import NO_TIMESTAMP, iter_records
@@ -35,6 +37,7 @@ from catena.virtual_log import chain as chains
 from catena.virtual_log.append_order import OVER, Place
 from catena.virtual_log.chain import Chain, Link
 from catena.virtual_log.chain_store import ChainStore
+from catena.virtual_log.failed_producers import FailedProducers
 from catena.virtual_log.handoff import load_handoff
 from catena.virtual_log.reconfigure import finish, reconfigure
 
@@ -81,6 +84,7 @@ class VirtualLog:
         self._sealed_epoch: Epoch = 0
         """No link up to this epoch takes appends."""
         self._newest = Place(OVER)
+        self._failed = FailedProducers()
         self._following: asyncio.Future[None] | None = None
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
@@ -90,7 +94,7 @@ class VirtualLog:
         before, place = self._newest, Place()
         self._newest = place
         may_fail_with = None if before.is_over else before
-        trouble: RetryLater | None = None
+        trouble: RetryLater | LogSealed | None = None
         try:
             for hop in range(MAX_HOPS):
                 link = (await self.chain()).last
@@ -99,6 +103,7 @@ class VirtualLog:
                         await before.reach(link.epoch)
                     if may_fail_with is not None and may_fail_with.trouble is not None:
                         raise may_fail_with.trouble  # this one may be the next batch of the same producer
+                    self._failed.check(entry.header)
                     place.hand_to(link.epoch)
                     try:
                         offset = await self.loglet(link).append(entry)
@@ -106,13 +111,19 @@ class VirtualLog:
                         self._sealed_epoch = max(self._sealed_epoch, link.epoch)
                     else:
                         self._seen_tail = max(self._seen_tail, offset + entry.header.count)
+                        self._failed.settle(entry.header)
                         return offset
                 await self._follow(link, hop)
             raise Contended(f"{self.tp}: the chain changes all the time")
-        except RetryLater as error:
+        except (RetryLater, LogSealed) as error:
             trouble = error
             raise
+        except OutcomeUnknown as error:
+            trouble = StoreUnavailable(f"{self.tp}: an append that was called before may have failed: {error}")
+            raise
         finally:
+            if trouble is not None:
+                self._failed.note(entry.header)
             place.leave(before, trouble)
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:

@@ -101,7 +101,7 @@ class Partition:
         """Whether what `control.pending` stands for is known to be in the index."""
         self.producers: dict[int, KnownProducer] = {}
         self.failed: dict[ProducerEpoch, int] = {}
-        """First sequence number of the first batch that failed since one was committed: see `plan.make_plan`."""
+        """The least first sequence number of the batches that failed since one was committed: see `plan.make_plan`."""
         self.runs: deque[Run] = deque()
         self.committing = False
         self.tail: Offset = -1
@@ -137,7 +137,9 @@ class Partition:
         for entry in entries:
             if entry.header.has_producer:
                 producer = ProducerEpoch(entry.header.producer_id, entry.header.producer_epoch)
-                self.failed.setdefault(producer, entry.header.base_sequence)
+                # Uploads run in parallel: a later batch may be the first to fail, and an earlier one fail after it.
+                sequence = entry.header.base_sequence
+                self.failed[producer] = min(sequence, self.failed.get(producer, sequence))
         while len(self.failed) > MAX_CACHED_PRODUCERS:
             del self.failed[next(iter(self.failed))]
 

@@ -82,7 +82,7 @@ def make_plan(
 
     `failed` has the sequence number that a producer has to come back with after a batch of it failed here: the log does
     not know a new producer, so it would take the batches that were in flight behind the failed one, and then refuse the
-    failed one when it is sent again.
+    failed one when it is sent again. Those in front of it are taken: uploads end in any order.
     """
     producers = {producer: unexpired(state, now_ms) for producer, state in known.items()}
     changed: dict[int, ProducerState] = {}
@@ -119,7 +119,7 @@ def make_plan(
 
 def _check_failed(state: ProducerState | None, failed: Mapping[ProducerEpoch, int], header: BatchHeader) -> None:
     expected = failed.get(ProducerEpoch(header.producer_id, header.producer_epoch), header.base_sequence)
-    if state is None and header.base_sequence != expected:
+    if state is None and header.base_sequence > expected:
         raise OutOfOrderSequence(
             f"producer {header.producer_id} sends sequence {header.base_sequence}; {expected} failed"
         )

@@ -153,25 +153,25 @@ class ReadContract:
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:
         loglet = open_here(links.spec())
-        for values in (("a", "b", "c"), ("d",), ("e", "f")):
+        for values in (("a", "b", "c"), ("d",), ("e", "f"), ("g",)):
             await loglet.append(make_entry(*values))
         for reader in (loglet, open_there(links.spec())):
             for offset, starts in enumerate((0, 0, 0, 3, 4, 4)):
-                assert [batch.offset for batch in await reader.read(offset, EVERYTHING)] == [
-                    start for start in (0, 3, 4) if start >= starts
-                ]
+                found = [batch.offset for batch in await reader.read(offset, EVERYTHING)]
+                # What was appended last may be found by a read of its own only.
+                assert found in ([start for start in (0, 3, 4, 6)[:end] if start >= starts] for end in (3, 4))
 
     async def test_a_read_has_at_least_one_batch_and_then_up_to_max_bytes(
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:
         loglet = open_here(links.spec())
         size = len(make_entry("x" * 500).data)
-        for _ in range(4):
+        for _ in range(5):
             await loglet.append(make_entry("x" * 500))
         for reader in (loglet, open_there(links.spec())):
-            for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (9 * size, 4)):
+            for max_bytes, count in ((0, 1), (1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (5 * size - 1, 4)):
                 assert len(await reader.read(0, max_bytes)) == count
-            assert len(await reader.read(2, EVERYTHING)) == 2
+            assert len(await reader.read(2, EVERYTHING)) in (2, 3)
 
     async def test_there_is_nothing_at_the_tail_and_beyond(
         self, open_here: OpenLink, open_there: OpenLink, links: Links
