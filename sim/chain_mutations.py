@@ -21,9 +21,9 @@ from catena.types import ANY, Expect, Offset, TopicPartition, Version
 from catena.virtual_log import chain as chains
 from catena.virtual_log import log as log_module
 from catena.virtual_log import reconfigure
-from catena.virtual_log.append_order import Place
 from catena.virtual_log.chain import Chain, Link
 from catena.virtual_log.chain_store import MAX_ATTEMPTS, ChainStore, Published
+from catena.virtual_log.failed_producers import FailedProducers
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topics import TopicRecord, Topics
 from sim.mutating import mutation, nothing, replaced
@@ -200,11 +200,6 @@ def ends_of_links_are_ignored_by_reads() -> Iterator[None]:
 
 
 @mutation
-def appends_go_on_behind_one_that_failed() -> Iterator[None]:
-    real = Place.leave
-
-    def quietly(self: Place, before: Place | None, _trouble: Any) -> None:
-        real(self, before, None)
-
-    with replaced(Place, "leave", quietly):
+def batches_sent_after_a_failed_one_are_taken() -> Iterator[None]:
+    with replaced(FailedProducers, "note", lambda _self, _header: None):
         yield

@@ -18,6 +18,7 @@ from importlib.metadata import version
 from catena.broker.base import Answer, Client
 from catena.broker.broker import Broker
 from catena.broker.coordinator import Coordinator
+from catena.broker.retention import Retention
 from catena.broker.server import Server
 from catena.cluster.membership import Membership
 from catena.cluster.view import Address, NodeProfile
@@ -122,6 +123,9 @@ async def serve(
         )
         membership = await Membership.join(stores.meta, clock, entropy, profile, settings.node.id, settings.cluster)
         opened.push_async_callback(membership.close)
+        retention = Retention(membership, view, node.open_log, clock, entropy, settings.kafka.retention)
+        await retention.start()
+        opened.push_async_callback(retention.close)
         coordinator = Coordinator(stores.meta, membership, view, clock, entropy, settings.kafka.groups)
         await coordinator.start()
         opened.push_async_callback(coordinator.close)

@@ -21,8 +21,10 @@ END_MAX_S = 30.0
 class Node:
     """Keeps its id and its port when it is started again."""
 
-    def __init__(self, node_id: int, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, node_id: int, folder: Path, environment: Mapping[str, str], listener: str = "") -> None:
+        """`listener`: one more, as the command line wants it."""
         self.node_id = node_id
+        self._listener = listener
         self._folder = folder
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
@@ -55,7 +57,8 @@ class Node:
         self._told_to_end = False
         self._said = self._folder / f"{self.node_id}.{self._starts:03}.json"
         log = self._said.with_suffix(".log")
-        command = [sys.executable, "-m", "catena.cli", "serve", "--json", "--port", str(self._port)]
+        command = [sys.executable, "-m", "catena.cli", "serve", "--json", "--listener", f"main={self.address}"]
+        command += ["--listener", self._listener] if self._listener else []
         command += ["--node-id", str(self.node_id), "--data", str(self._folder / "data")]
         with self._said.open("wb") as out, log.open("wb") as err:
             self._process = subprocess.Popen(
@@ -106,10 +109,10 @@ class Node:
 class Cluster:
     """Nodes that share their stores."""
 
-    def __init__(self, size: int, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, size: int, folder: Path, settings: Mapping[str, str], listener: str = "") -> None:
         """Settings as variables of the environment."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("CATENA_")}
-        self.nodes = [Node(number, folder, {**ours, **settings}) for number in range(size)]
+        self.nodes = [Node(number, folder, {**ours, **settings}, listener) for number in range(size)]
 
     @property
     def bootstrap(self) -> str:

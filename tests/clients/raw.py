@@ -184,14 +184,27 @@ def commit_request(group: str, topic: str, offset: int) -> OffsetCommitRequest:
     return OffsetCommitRequest(group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[place])])
 
 
-def commit(raw: Raw, group: str, topic: str, offset: int) -> Code:
-    answer = raw.ask(commit_request(group, topic, offset), OffsetCommitResponse, 9)
+def commit_answer(raw: Raw) -> Code:
+    answer = raw.receive(BY_REQUEST[OffsetCommitRequest], OffsetCommitResponse, 9)
     return Code(answer.topics[0].partitions[0].error_code)
+
+
+def commit(raw: Raw, group: str, topic: str, offset: int) -> Code:
+    raw.send(commit_request(group, topic, offset), 9)
+    return commit_answer(raw)
+
+
+def committed_request(group: str, topic: str) -> OffsetFetchRequest:
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
+    return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
 
 
 def committed(raw: Raw, group: str, topic: str) -> int | Code:
     """The offset of partition 0, or why it is not told."""
-    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
-    answer = raw.ask(asked, OffsetFetchResponse, 9).groups[0]
+    raw.send(committed_request(group, topic), 9)
+    return committed_answer(raw)
+
+
+def committed_answer(raw: Raw) -> int | Code:
+    answer = raw.receive(BY_REQUEST[OffsetFetchRequest], OffsetFetchResponse, 9).groups[0]
     return Code(answer.error_code) if answer.error_code else answer.topics[0].partitions[0].committed_offset

@@ -7,24 +7,33 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from itertools import pairwise
+from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from catena.wire.codes import Code
-from catena.wire.messages.offset_commit import OffsetCommitResponse
-from tests.clients.clients import CLIENTS
 from tests.clients.conftest import SESSION_TTL_MS, create_topic, fresh
+from tests.clients.load import CLIENT_TIMEOUT_MS, PARTITIONS, Load
 from tests.clients.members import LibrdkafkaMember, wait_until_read, wait_until_shared
 from tests.clients.nodes import Cluster, Node
-from tests.clients.raw import BY_REQUEST, Raw, commit, commit_request, committed, coordinator, metadata
-from tests.clients.waiting import until
+from tests.clients.proxy import Proxy
+from tests.clients.raw import (
+    Raw,
+    commit,
+    commit_answer,
+    commit_request,
+    committed,
+    committed_answer,
+    committed_request,
+    coordinator,
+    metadata,
+)
+from tests.clients.waiting import PATIENCE_S, until
 
 SESSION_S = SESSION_TTL_MS / 1000
-CLIENT_TIMEOUT_MS = 3000
-PARTITIONS = 6
+CUTS = 20
 WATCH_S = 6.0
 """How long a coordinator that woke up is watched: two of its sessions."""
 NOT_NOW = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE)
@@ -68,78 +77,8 @@ def group_of(cluster: Cluster, node: Node) -> str:
     return next(name for name in names if coordinator(cluster.nodes[0].address, name) == node.node_id)
 
 
-class Load:
-    """An idempotent producer that writes numbers in their order, number n to partition n modulo their count."""
-
-    def __init__(self, cluster: Cluster, topic: str) -> None:
-        self.topic = topic
-        self.sent = 0
-        self.acked: list[list[tuple[int, int]]] = [[] for _ in range(PARTITIONS)]
-        """Of each partition: the offset and the number of each record, in the order of their acks."""
-        self.ack_times: list[list[float]] = [[] for _ in range(PARTITIONS)]
-        self.faults: list[KafkaError] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": 120_000,
-                # A paused node keeps its connections: it is the client that has to give up on them.
-                "socket.timeout.ms": CLIENT_TIMEOUT_MS,
-                "request.timeout.ms": CLIENT_TIMEOUT_MS,
-                "log_level": 0,
-            }
-        )
-
-    def write(self, count: int) -> None:
-        for _ in range(count):
-            self._producer.produce(
-                self.topic, b"%d" % self.sent, partition=self.sent % PARTITIONS, on_delivery=self._delivered
-            )
-            self.sent += 1
-            self._producer.poll(0)
-
-    def write_for(self, seconds: float, records: int) -> None:
-        """So many, evenly over this time."""
-        began = time.monotonic()
-        for number in range(records):
-            self.write(1)
-            self._producer.poll(max(0.0, began + seconds * (number + 1) / records - time.monotonic()))
-
-    def finish(self) -> None:
-        assert self._producer.flush(120) == 0
-        assert self.faults == []
-        assert sum(map(len, self.acked)) == self.sent
-
-    def longest_gap(self) -> float:
-        """Between two acks of a partition."""
-        return max(after - before for times in self.ack_times for before, after in pairwise(times))
-
-    def check(self, cluster: Cluster) -> None:
-        """What is in the log equals, record by record, what was acked."""
-        read = CLIENTS[0].read(cluster.bootstrap, self.topic, range(PARTITIONS), self.sent)
-        for partition in range(PARTITIONS):
-            found = [(rec.offset, int(rec.value or b"")) for rec in read if rec.partition == partition]
-            numbers = list(range(partition, self.sent, PARTITIONS))
-            assert found == list(enumerate(numbers)), "one copy of each, in order, and nothing else"
-            assert self.acked[partition] == found, "each where its ack said"
-        ends = metadata(cluster.nodes[0].address, self.topic).topics[0].partitions
-        assert len(ends) == PARTITIONS
-
-    def _delivered(self, fault: KafkaError | None, message: Message) -> None:
-        if fault is not None:
-            self.faults.append(fault)
-            return
-        partition, offset, value = message.partition(), message.offset(), message.value()
-        assert partition is not None
-        assert offset is not None
-        assert isinstance(value, bytes)
-        self.acked[partition].append((offset, int(value)))
-        self.ack_times[partition].append(time.monotonic())
-
-
 def test_a_kill_under_load_is_a_short_gap(killable_nodes: Cluster, admin: AdminClient) -> None:
-    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    load = Load(killable_nodes.bootstrap, create_topic(admin, PARTITIONS))
     load.write_for(1, 200)
     leaders = [p.leader_id for p in metadata(killable_nodes.nodes[0].address, load.topic).topics[0].partitions]
     with dead(killable_nodes, killable_nodes.nodes[leaders[0]]):
@@ -147,12 +86,12 @@ def test_a_kill_under_load_is_a_short_gap(killable_nodes: Cluster, admin: AdminC
     load.write_for(1, 200)
     load.finish()
     assert load.longest_gap() <= SESSION_S + 2
-    load.check(killable_nodes)
+    load.check(killable_nodes.bootstrap)
 
 
 def kill_at_random(cluster: Cluster, admin: AdminClient, records: int, kills: int, seed: int) -> None:
     chance = random.Random(seed)
-    load = Load(cluster, create_topic(admin, PARTITIONS))
+    load = Load(cluster.bootstrap, create_topic(admin, PARTITIONS))
     for _ in range(kills):
         load.write_for(chance.uniform(0.1, 1), records // kills // 2)
         # One or two of three; the last one goes on alone.
@@ -160,7 +99,7 @@ def kill_at_random(cluster: Cluster, admin: AdminClient, records: int, kills: in
             load.write_for(chance.uniform(0.1, SESSION_S), records // kills // 2)
     load.write(records - load.sent)
     load.finish()
-    load.check(cluster)
+    load.check(cluster.bootstrap)
 
 
 def test_what_was_acked_through_kills_is_there_once_and_in_order(killable_nodes: Cluster, admin: AdminClient) -> None:
@@ -183,7 +122,7 @@ def test_a_group_goes_on_without_its_coordinator(
     protocol: str,
 ) -> None:
     """And without a rebalance: the new coordinator knows its members."""
-    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    load = Load(killable_nodes.bootstrap, create_topic(admin, PARTITIONS))
     victim = killable_nodes.nodes[1]
     group = group_of(killable_nodes, victim)
     config: dict[str, str | int] = {"group_protocol": protocol, "socket_timeout_ms": CLIENT_TIMEOUT_MS}
@@ -244,23 +183,26 @@ def test_a_coordinator_that_was_paused_moves_no_offset_back(killable_nodes: Clus
     topic = create_topic(admin)
     sleeper = killable_nodes.nodes[2]
     awake = killable_nodes.others(sleeper)
-    group = group_of(killable_nodes, sleeper)
+    group, other = group_of(killable_nodes, sleeper), group_of(killable_nodes, sleeper)
     with ExitStack() as opened:
         raws = {node: opened.enter_context(Raw(node.address)) for node in killable_nodes.nodes}
-        late = opened.enter_context(Raw(sleeper.address))
-        assert commit(raws[sleeper], group, topic, 10) == Code.NONE
+        late, late_too = [opened.enter_context(Raw(sleeper.address)) for _ in range(2)]
+        for one in (group, other):
+            assert commit(raws[sleeper], one, topic, 10) == Code.NONE
         sleeper.pause()
         opened.callback(killable_nodes.wait_until_listed, killable_nodes.nodes)
         opened.callback(sleeper.resume)
-        # It lies unread at the old coordinator when the new one takes over.
+        # These lie unread at the old coordinator when the new one takes over.
         late.send(commit_request(group, topic, 11), 9)
+        late_too.send(committed_request(other, topic), 9)
         killable_nodes.wait_until_listed(awake)
-        successor = next(node for node in awake if node.node_id == coordinator(node.address, group))
+        successor = killable_nodes.nodes[coordinator(awake[0].address, group)]
         assert committed(raws[successor], group, topic) == 10
         assert commit(raws[successor], group, topic, 20) == Code.NONE
+        assert commit(raws[killable_nodes.nodes[coordinator(awake[0].address, other)]], other, topic, 20) == Code.NONE
         sleeper.resume()
-        answer = late.receive(BY_REQUEST[type(commit_request(group, topic, 11))], OffsetCommitResponse, 9)
-        assert Code(answer.topics[0].partitions[0].error_code) in NOT_NOW
+        assert committed_answer(late_too) in (20, *NOT_NOW)
+        assert commit_answer(late) in NOT_NOW
         watch(raws, group, topic, 20)
         killable_nodes.wait_until_listed(killable_nodes.nodes)
         assert coordinator(awake[0].address, group) == sleeper.node_id
@@ -281,7 +223,7 @@ def watch(raws: dict[Node, Raw], group: str, topic: str, offset: int, seconds: f
 
 def test_a_node_that_is_told_to_end_is_hardly_noticed(killable_nodes: Cluster, admin: AdminClient) -> None:
     """It leaves the cluster first, so that others take over before it is gone."""
-    load = Load(killable_nodes, create_topic(admin, PARTITIONS))
+    load = Load(killable_nodes.bootstrap, create_topic(admin, PARTITIONS))
     load.write_for(1, 200)
     node = killable_nodes.nodes[0]
     node.ask_to_end()
@@ -293,4 +235,22 @@ def test_a_node_that_is_told_to_end_is_hardly_noticed(killable_nodes: Cluster, a
     load.write_for(1, 200)
     load.finish()
     assert load.longest_gap() < SESSION_S
-    load.check(killable_nodes)
+    load.check(killable_nodes.bootstrap)
+
+
+def test_answers_that_get_lost_double_nothing(tmp_path: Path) -> None:
+    """The node writes, the client does not hear of it and writes again: there is one copy."""
+    with Proxy() as proxy:
+        cluster = Cluster(1, tmp_path, {}, proxy.listener)
+        try:
+            cluster.start()
+            load = Load(proxy.address, create_topic(AdminClient({"bootstrap.servers": proxy.address}), PARTITIONS))
+            for _ in range(CUTS):
+                load.write(200)
+                assert proxy.lose_answers_and_hang_up(PATIENCE_S)
+                load.write_for(0.2, 200)
+            load.finish()
+            load.check(cluster.bootstrap)
+        finally:
+            codes = cluster.end()
+    assert codes == [0]

@@ -91,7 +91,7 @@ def test_a_topic_is_known_everywhere_as_soon_as_it_is_made(three_nodes: Cluster,
 def test_without_acks_what_was_sent_is_written_also_if_the_client_goes(
     three_nodes: Cluster, admin: AdminClient, raws: list[Raw]
 ) -> None:
-    """As in Kafka, which handles what it has received before it lets go of a connection. The topic is new to the node."""
+    """Kafka handles what it has received before it lets go of a connection, too. The topic is new to the node."""
     for node in three_nodes.nodes * 3:
         topic = create_topic(admin)
         with Raw(node.address) as leaving:
@@ -111,6 +111,17 @@ def test_a_topic_that_is_deleted_is_deleted_everywhere(admin: AdminClient, raws:
     for raw in raws:
         assert produce(raw, topic, batch(b"x")).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
         assert fetch(raw, topic, 0).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_batch_that_is_sent_again_to_another_node_is_not_doubled(admin: AdminClient, raws: list[Raw]) -> None:
+    topic = create_topic(admin)
+    for sequence in range(9):
+        record = (None, b"%d" % sequence, (), 1_700_000_000_000)
+        same = build_batch([record], producer_id=10**12, producer_epoch=0, base_sequence=sequence)
+        for raw in raws:
+            answer = produce(raw, topic, same)
+            assert (answer.error_code, answer.base_offset) == (Code.NONE, sequence)
+    assert list_offset(raws[0], topic).offset == 9
 
 
 def test_leaders_and_their_epochs_agree(three_nodes: Cluster, admin: AdminClient, raws: list[Raw]) -> None:

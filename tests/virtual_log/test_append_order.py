@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from catena.errors import StoreUnavailable
 from catena.virtual_log.append_order import OVER, Place
 
 
@@ -33,7 +30,7 @@ async def test_the_next_one_waits_until_it_is_in_the_same_link_or_a_later_one() 
 async def test_nobody_waits_for_one_that_is_over() -> None:
     place = Place()
     behind = await waits(place, 2)
-    place.leave(Place(OVER), None)
+    place.leave(Place(OVER))
     await behind
     assert place.is_over
     assert place.has_reached(2)
@@ -42,18 +39,9 @@ async def test_nobody_waits_for_one_that_is_over() -> None:
 async def test_one_that_leaves_hands_the_wait_on_to_the_one_before_it() -> None:
     first, second, third = Place(), Place(), Place()
     first.hand_to(1)
-    second.leave(first, None)
-    third.leave(second, None)
+    second.leave(first)
+    third.leave(second)
     behind = await waits(third, 2)
     assert not third.has_reached(2)
     first.hand_to(2)
     await behind
-
-
-async def test_who_waits_for_one_that_fails_fails_too() -> None:
-    first, second = Place(), Place()
-    second.leave(first, None)
-    behind = await waits(second, 2)
-    first.leave(Place(OVER), StoreUnavailable("down"))
-    with pytest.raises(StoreUnavailable, match="down"):
-        await behind

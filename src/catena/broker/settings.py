@@ -7,6 +7,7 @@ import msgspec
 from catena.broker.base import TopicDefaults
 from catena.broker.connection import ConnectionSettings
 from catena.broker.coordinator import CoordinatorSettings
+from catena.broker.retention import RetentionSettings
 from catena.broker.server import ListenerSettings
 
 
@@ -16,5 +17,6 @@ class KafkaSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     connections: ConnectionSettings = ConnectionSettings()
     topics: TopicDefaults = TopicDefaults()
     groups: CoordinatorSettings = CoordinatorSettings()
+    retention: RetentionSettings = RetentionSettings()
     drain_max_ms: int = 10_000
     """How long a node that is told to end waits for what it has taken."""

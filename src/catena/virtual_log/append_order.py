@@ -2,8 +2,8 @@
 
 An append is handed to a link only after the one before it was handed to the same or a later one, or is over. Without
 that one which waits for the chain could be overtaken; and a log that does not know a producer takes whichever of its
-batches comes first, and then refuses the others for ever. For the same reason an append fails when the one before it
-does, if it was called before that failed and is in no link yet.
+batches comes first, and then refuses the others for ever. When one is over because it failed, `failed_producers` holds
+up what is behind it.
 
 A place knows only the one before it, and only while that matters, so a busy log keeps no list.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 
-from catena.errors import LogSealed, RetryLater
 from catena.types import Epoch
 
 OVER = 1 << 63
@@ -22,15 +21,13 @@ OVER = 1 << 63
 class Place:
     """One append's place among the calls: the epoch of the link that it was last handed to."""
 
-    __slots__ = ("_before", "_behind", "_epoch", "trouble")
+    __slots__ = ("_before", "_behind", "_epoch")
 
     def __init__(self, epoch: Epoch = 0) -> None:
         self._epoch = epoch
         self._before: Place | None = None
         """Set when this append is over and the one before it was not: who comes next waits for that one."""
         self._behind: asyncio.Future[None] | None = None
-        self.trouble: RetryLater | LogSealed | None = None
-        """Why the append is over, if it was not done."""
 
     @property
     def is_over(self) -> bool:
@@ -46,8 +43,6 @@ class Place:
             while place._epoch < epoch:
                 place._behind = asyncio.get_running_loop().create_future()
                 await place._behind
-                if place.trouble is not None:
-                    raise place.trouble
             place = place._before
 
     def hand_to(self, epoch: Epoch) -> None:
@@ -56,9 +51,8 @@ class Place:
         if self._behind is not None and not self._behind.done():
             self._behind.set_result(None)
 
-    def leave(self, before: Place | None, trouble: RetryLater | LogSealed | None) -> None:
+    def leave(self, before: Place | None) -> None:
         """The append is over, answered or given up."""
-        self.trouble = trouble
         while before is not None and before.is_over:
             before = before._before
         self._before = before

@@ -20,16 +20,21 @@ class FailedProducers:
     def __init__(self) -> None:
         self._failed: dict[tuple[int, int], int] = {}
 
-    def check(self, header: BatchHeader) -> None:
-        """Raises RetryLater for a batch behind one that failed."""
+    def admit(self, header: BatchHeader) -> None:
+        """It goes to a link now. Raises RetryLater for a batch behind one that failed; that one lets the others in."""
         if not self._failed or not header.has_producer:
             return
-        expected = self._failed.get((header.producer_id, header.producer_epoch), header.base_sequence)
+        producer = (header.producer_id, header.producer_epoch)
+        expected = self._failed.get(producer)
+        if expected is None:
+            return
         if header.base_sequence > expected:
             raise RetryLater(
                 f"producer {header.producer_id} sends sequence {header.base_sequence}, and {expected} failed before: "
                 "send that one again first"
             )
+        if header.base_sequence == expected:
+            del self._failed[producer]
 
     def note(self, header: BatchHeader) -> None:
         """It failed, or nobody knows whether it did."""
@@ -38,10 +43,3 @@ class FailedProducers:
             self._failed[producer] = min(sequence, self._failed.get(producer, sequence))
             if len(self._failed) > MAX_PRODUCERS:
                 del self._failed[next(iter(self._failed))]
-
-    def settle(self, header: BatchHeader) -> None:
-        """It is in the log, and so those behind it may come."""
-        if self._failed and header.has_producer:
-            producer = (header.producer_id, header.producer_epoch)
-            if self._failed.get(producer, header.base_sequence + 1) <= header.base_sequence:
-                del self._failed[producer]

@@ -24,7 +24,6 @@ from catena.errors import (
     Sealed,
     StaleView,
     StoreRefused,
-    StoreUnavailable,
     UnknownTopic,
 )
 from catena.formats.records import NO_TIMESTAMP, iter_records
@@ -93,17 +92,13 @@ class VirtualLog:
         """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
         before, place = self._newest, Place()
         self._newest = place
-        may_fail_with = None if before.is_over else before
-        trouble: RetryLater | LogSealed | None = None
         try:
             for hop in range(MAX_HOPS):
                 link = (await self.chain()).last
                 if link.is_open and link.epoch > self._sealed_epoch:
                     if not before.has_reached(link.epoch):
                         await before.reach(link.epoch)
-                    if may_fail_with is not None and may_fail_with.trouble is not None:
-                        raise may_fail_with.trouble  # this one may be the next batch of the same producer
-                    self._failed.check(entry.header)
+                    self._failed.admit(entry.header)
                     place.hand_to(link.epoch)
                     try:
                         offset = await self.loglet(link).append(entry)
@@ -111,20 +106,14 @@ class VirtualLog:
                         self._sealed_epoch = max(self._sealed_epoch, link.epoch)
                     else:
                         self._seen_tail = max(self._seen_tail, offset + entry.header.count)
-                        self._failed.settle(entry.header)
                         return offset
                 await self._follow(link, hop)
             raise Contended(f"{self.tp}: the chain changes all the time")
-        except (RetryLater, LogSealed) as error:
-            trouble = error
-            raise
-        except OutcomeUnknown as error:
-            trouble = StoreUnavailable(f"{self.tp}: an append that was called before may have failed: {error}")
+        except (RetryLater, LogSealed, OutcomeUnknown):
+            self._failed.note(entry.header)
             raise
         finally:
-            if trouble is not None:
-                self._failed.note(entry.header)
-            place.leave(before, trouble)
+            place.leave(before)
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         """Batches from the one that holds `offset` on: at least one if there is one, then up to `max_bytes`.
