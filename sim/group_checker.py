@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from sim.checker import Violation
 from sim.group_history import NOTHING, Ask, Beat, Commit, Fetch, GroupHistory, Join, Removal, Slot, Sync
-from sim.history import NEVER, Outcome
+from sim.history import Outcome
 
 
 def check(history: GroupHistory) -> list[Violation]:
@@ -86,15 +86,11 @@ class _Group:
         yield from self._gaps(where, slot, values, seen[NOTHING])
 
     def _order(self, where: str, slot: Slot, values: Sequence[_Value]) -> Iterator[Violation]:
-        """Of two values, one stood first. A value that stood from `first_end` to `last_begin` had no other between."""
-        spans = sorted((v for v in values if v.first_end < v.last_begin), key=lambda value: value.first_end)
+        """Of two values, one stood first. One that stood from `first_end` to `last_begin` had no other in between."""
+        spans = [value for value in values if value.first_end < value.last_begin]
         for value in values:
             for span in spans:
-                if span is value or span.first_end >= value.last_begin:
-                    continue
-                inside = span.first_end < value.commit.invoked and _end(value) < span.last_begin
-                overlaps = value.first_end < value.last_begin and value.first_end < span.last_begin
-                if inside or (overlaps and span.first_end < value.last_begin):
+                if span is not value and span.first_end < value.last_begin and value.first_end < span.last_begin:
                     yield Violation(
                         "offset moved back",
                         f"{where} was {span.commit.offsets[slot]} in [{span.first_end}, {span.last_begin}] and "
@@ -114,14 +110,11 @@ class _Group:
                         "offset lost", f"{where}={value.commit.offsets[slot]} is nothing at {fetch.invoked}"
                     )
                     return
-        for removal in removals:
+        emptied = [*(removal for removal in removals if removal.outcome is Outcome.OK), *empties]
+        for ask in emptied:
             for value in values:
-                if (
-                    removal.outcome is Outcome.OK
-                    and _end(value) < removal.invoked
-                    and removal.returned < value.last_begin
-                ):
-                    what = f"{where}={value.commit.offsets[slot]} was removed by {removal.returned} and was there after"
+                if value.first_end < ask.invoked and ask.returned < value.last_begin:
+                    what = f"{where}={value.commit.offsets[slot]} was nothing by {ask.returned} and was there after"
                     yield Violation("offset came back", f"{what} at {value.last_begin}")
                     return
 
@@ -172,11 +165,6 @@ class _Group:
         """Whether the group may have been deleted between these two."""
         begin, end = min(one.invoked, other.invoked), max(one.returned, other.returned)
         return any(delete.returned > begin and delete.invoked < end for delete in self.deletes)
-
-
-def _end(value: _Value) -> int:
-    """By then it was in effect. One that nobody saw and that may not be made counts as under way for ever."""
-    return value.first_end if value.first_end < NEVER else NEVER
 
 
 def _told(join: Join) -> str:

@@ -27,6 +27,7 @@ from catena.types import TopicId
 from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord
 from catena.wire.apis import APIS
+from catena.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from catena.wire.requests import Request
 from catena.wire.schema import Message
 from sim.chaos import Chaos, Tally
@@ -189,15 +190,18 @@ class GroupMachine:
         if node is None or process is None or not process.alive:
             raise NotConnected(self.name)
         request = Request(_apis[type(body)], version, 0, name, body)
-        return await self._run_in_process(process, node.handle(request, Client(name, LISTENER)), patience_s)
+        # A heartbeat of the consumer protocol that is overtaken by the next one takes its answer along, and nobody
+        # says it again; so its sender hangs up, and the broker ends what has come over that connection.
+        hangs_up = isinstance(body, ConsumerGroupHeartbeatRequest) or self._world.draws_cancel()
+        return await self._run_in_process(process, node.handle(request, Client(name, LISTENER)), patience_s, hangs_up)
 
-    async def _run_in_process(self, process: Process, work: Any, patience_s: float) -> Any:
+    async def _run_in_process(self, process: Process, work: Any, patience_s: float, hangs_up: bool = False) -> Any:
         loop = self._world.loop
         answer: asyncio.Future[Any] = loop.create_future()
         task = loop.create_task(work, context=process.context.copy())
         self._calls[answer] = task
         task.add_done_callback(partial(self._answered, answer), context=loop.outside)
-        timer = loop.call_later(patience_s, self._lose_patience, answer, context=loop.outside)
+        timer = loop.call_later(patience_s, self._lose_patience, answer, hangs_up, context=loop.outside)
         try:
             return await answer
         finally:
@@ -215,10 +219,10 @@ class GroupMachine:
         else:
             answer.set_result(task.result())
 
-    def _lose_patience(self, answer: asyncio.Future[Any]) -> None:
+    def _lose_patience(self, answer: asyncio.Future[Any], hangs_up: bool) -> None:
         task = self._calls.get(answer)
         self._give_up(answer, "no answer in time")
-        if task is not None and self._world.random.random() < self._world.scenario.processes.cancels:
+        if task is not None and hangs_up:
             task.cancel()
 
     def _give_up(self, answer: asyncio.Future[Any], why: str) -> None:
@@ -257,6 +261,11 @@ class GroupWorld:
         while not all(machine.is_up for machine in self.machines):
             await self.loop.sleep(0.05)
 
+    def is_agreed(self) -> bool:
+        """Whether all nodes see the same nodes."""
+        views = [machine.node.membership.view.nodes if machine.node is not None else () for machine in self.machines]
+        return len(views[0]) == len(self.machines) and all(view == views[0] for view in views)
+
     def heal(self) -> None:
         """Nothing fails from now on, and all who are frozen wake; what is late still arrives."""
         self.history.note("heal")
@@ -290,6 +299,9 @@ class GroupWorld:
         """One that was never committed before."""
         self._last_offset += 1
         return self._last_offset
+
+    def draws_cancel(self) -> bool:
+        return self.random.random() < self.scenario.processes.cancels
 
     def machine_at(self, address: Address) -> GroupMachine:
         return self.machines[address.port]

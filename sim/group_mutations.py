@@ -158,13 +158,14 @@ def write_of_unknown_outcome_is_taken_for_done() -> Iterator[None]:
 
 @group_mutation
 def offsets_of_a_deleted_group_count_again() -> Iterator[None]:
+    """Those that were not removed, which is allowed to fail, and here does."""
     real = GroupStore._next_state
 
     def forgetful(self: GroupStore, *args: Any) -> tuple[GroupHeader | None, bytes]:
         header, snapshot = real(self, *args)
         return (None if header is None else msgspec.structs.replace(header, offsets_from_epoch=0)), snapshot
 
-    with replaced(GroupStore, "_next_state", forgetful):
+    with replaced(GroupStore, "_next_state", forgetful), replaced(GroupStore, "_clear", nothing):
         yield
 
 

@@ -101,6 +101,9 @@ async def run(world: GroupWorld) -> None:
     if world.scenario.incident is None:
         await world.loop.sleep(world.scenario.storm_s)
     else:
+        while not world.is_agreed():
+            await world.loop.sleep(LOOK_S)
+        await world.loop.sleep(world.scenario.session_s)
         await _settle(groups)
         await _befall(groups, world.scenario.incident)
     world.heal()

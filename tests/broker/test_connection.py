@@ -18,6 +18,7 @@ from catena.wire.codes import Code
 from catena.wire.messages.api_versions import ApiVersionsResponse
 from catena.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from catena.wire.messages.produce import ProduceRequest
 from catena.wire.reader import read_message
 from catena.wire.requests import HEADER, Request
 from catena.wire.schema import Message
@@ -30,7 +31,7 @@ SETTINGS = ConnectionSettings(
     total_max_bytes=60_000,
     max_connections=3,
 )
-HEARTBEAT, METADATA, API_VERSIONS, END_TXN = 12, 3, 18, 26
+PRODUCE, HEARTBEAT, METADATA, API_VERSIONS, END_TXN = 0, 12, 3, 18, 26
 
 
 def frame(key: int, version: int, correlation_id: int, body: Message) -> bytes:
@@ -76,6 +77,10 @@ class Desk:
                 return HeartbeatResponse(error_code=1 << 20)
             case HeartbeatRequest(group_id="bye"):
                 raise HangUp("enough")
+            case ProduceRequest():
+                self.waits.append(asyncio.get_running_loop().create_future())
+                await self.waits[-1]
+                return None
             case MetadataRequest():
                 return MetadataResponse(brokers=[MetadataResponseBroker(host="x" * 30_000) for _ in range(40)])
         return HeartbeatResponse(error_code=7)
@@ -324,6 +329,36 @@ class TestEnd:
         await desk.until_asked(1)
         peer.socket.close()
         await until(desk.waits[0].cancelled)
+
+    async def test_what_was_produced_before_the_client_left_is_handled(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.socket.write(frame(PRODUCE, 9, 1, ProduceRequest(acks=0)))
+        peer.send(2)
+        peer.socket.write(frame(PRODUCE, 9, 3, ProduceRequest(acks=0)))
+        await until(lambda: clients.server.connections == 1)
+        (connection,) = clients.server._connections
+        await until(lambda: len(connection._requests) == 2)
+        peer.socket.close()
+        await until(lambda: clients.server.connections == 0)
+        desk.waits[0].set_result(None)
+        await until(lambda: len(desk.waits) == 2)
+        desk.waits[1].set_result(None)
+        assert [type(request.body) for request in desk.asked] == [ProduceRequest] * 2
+
+    async def test_who_waits_for_a_group_leaves_and_what_it_produced_is_handled(
+        self, clients: Clients, desk: Desk
+    ) -> None:
+        peer = await clients.connect()
+        peer.send(1, "wait")
+        peer.socket.write(frame(PRODUCE, 9, 2, ProduceRequest(acks=0)))
+        await desk.until_asked(1)
+        await until(lambda: clients.server.connections == 1)
+        (connection,) = clients.server._connections
+        await until(lambda: len(connection._requests) == 1)
+        peer.socket.close()
+        await until(lambda: len(desk.waits) == 2)
+        assert desk.waits[0].cancelled()
+        desk.waits[1].set_result(None)
 
     async def test_what_was_taken_goes_on_without_its_client(self, clients: Clients, desk: Desk) -> None:
         peer = await clients.connect()

@@ -8,6 +8,7 @@ from itertools import pairwise
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.clients.clients import CLIENTS
+from tests.clients.waiting import until
 
 PARTITIONS = 6
 CLIENT_TIMEOUT_MS = 3000
@@ -16,7 +17,7 @@ CLIENT_TIMEOUT_MS = 3000
 class Load:
     """An idempotent producer that writes numbers in their order, number n to partition n modulo their count."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, reconnect_max_ms: int = 10_000) -> None:
         self.topic = topic
         self.sent = 0
         self.acked: list[list[tuple[int, int]]] = [[] for _ in range(PARTITIONS)]
@@ -32,6 +33,7 @@ class Load:
                 # A paused node keeps its connections: it is the client that has to give up on them.
                 "socket.timeout.ms": CLIENT_TIMEOUT_MS,
                 "request.timeout.ms": CLIENT_TIMEOUT_MS,
+                "reconnect.backoff.max.ms": reconnect_max_ms,
                 "log_level": 0,
             }
         )
@@ -50,6 +52,15 @@ class Load:
         for number in range(records):
             self.write(1)
             self._producer.poll(max(0.0, began + seconds * (number + 1) / records - time.monotonic()))
+
+    def wait_until_acked(self) -> None:
+        """All that was written so far."""
+
+        def acked() -> bool:
+            self._producer.poll(0.01)
+            return sum(map(len, self.acked)) == self.sent
+
+        until(acked, "all that was written is acked", 60)
 
     def finish(self) -> None:
         assert self._producer.flush(120) == 0

@@ -47,14 +47,16 @@ class Proxy:
         for thread in self._threads:
             thread.join()
 
-    def lose_answers_and_hang_up(self, within_s: float) -> bool:
-        """Whether an answer was lost: none is, if nobody asks for anything."""
+    def lose_answers(self) -> None:
+        """From now on, until it hangs up."""
         self._lost.clear()
         self._deaf = True
-        lost = self._lost.wait(within_s)
+
+    def hang_up(self, within_s: float) -> None:
+        """On all, once an answer was lost."""
+        assert self._lost.wait(within_s)
         self._hang_up()
         self._deaf = False
-        return lost
 
     def _accept(self) -> None:
         with suppress(OSError):

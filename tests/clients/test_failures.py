@@ -244,11 +244,15 @@ def test_answers_that_get_lost_double_nothing(tmp_path: Path) -> None:
         cluster = Cluster(1, tmp_path, {}, proxy.listener)
         try:
             cluster.start()
-            load = Load(proxy.address, create_topic(AdminClient({"bootstrap.servers": proxy.address}), PARTITIONS))
+            topic = create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap}), PARTITIONS)
+            load = Load(proxy.address, topic, reconnect_max_ms=100)
             for _ in range(CUTS):
                 load.write(200)
-                assert proxy.lose_answers_and_hang_up(PATIENCE_S)
-                load.write_for(0.2, 200)
+                # Then it is connected, and the next answer is to what it writes next.
+                load.wait_until_acked()
+                proxy.lose_answers()
+                load.write(200)
+                proxy.hang_up(PATIENCE_S)
             load.finish()
             load.check(cluster.bootstrap)
         finally:

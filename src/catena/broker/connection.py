@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -26,15 +26,16 @@ from catena.errors import CatenaError
 from catena.runtime import Clock, Tasks
 from catena.runtime.network import set_socket_options
 from catena.types import Buffer
-from catena.wire.apis import API_VERSIONS
+from catena.wire.apis import API_VERSIONS, APIS
 from catena.wire.codes import Code
 from catena.wire.frames import Frames
 from catena.wire.reader import WireError
-from catena.wire.requests import Refused, Request, UnknownVersion, parse_request, response_frame
+from catena.wire.requests import Refused, Request, UnknownVersion, key_of, parse_request, response_frame
 from catena.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
+PRODUCE = APIS[0]
 SEND_BYTES = 1 << 20
 """About so much is given to the socket at once."""
 
@@ -110,12 +111,15 @@ class Connection(asyncio.BufferedProtocol):
         self._answers: deque[_Pending] = deque()
         self._held_bytes = self._held = 0
         self._reading = True
-        self._ending = False
+        self._ending = self._lost = self._hung_up = False
+        self._handling: int | None = None
+        """The key of the request that is being handled."""
         self._wake_handler = asyncio.Event()
         self._wake_sender = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._work: list[asyncio.Task[Any]] = []
+        self._handler: asyncio.Task[None] | None = None
+        self._sender: asyncio.Task[None] | None = None
         self.last_seen = self.last_drained = clock.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -123,19 +127,26 @@ class Connection(asyncio.BufferedProtocol):
         set_socket_options(transport)
         peer = transport.get_extra_info("peername")
         self.client = Client(str(peer[0]) if peer else "", self._listener)
-        self._work = [
-            self._tasks.spawn("handle requests", self._handle_requests()),
-            self._tasks.spawn("send answers", self._send_answers()),
-        ]
+        self._handler = self._tasks.spawn("handle requests", self._handle_requests())
+        self._sender = self._tasks.spawn("send answers", self._send_answers())
         self._opened(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
+        """What a producer has sent is written even if it does not wait for an answer; nothing else is of use now."""
+        self._lost = True
         self._may_write.set()
-        for task in self._work:
-            task.cancel()
-        self._requests.clear()
+        assert self._handler is not None
+        assert self._sender is not None
+        self._sender.cancel()
+        self._requests = deque(frame for frame in self._requests if not self._hung_up and key_of(frame) == PRODUCE.key)
+        if self._handling not in (None, PRODUCE.key):
+            self._handler.cancel()  # a long poll, or somebody who waits for a group
+            if self._requests and not self._tasks.closed:
+                self._tasks.spawn("finish what was sent", self._handle_requests())
+        self._wake_handler.set()
         self._budget.give_back(self._held_bytes)
         self._held = self._held_bytes = 0
+        self._answers.clear()
         self._closed(self)
 
     def get_buffer(self, _size_hint: int) -> memoryview:
@@ -181,10 +192,14 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def hang_up(self, why: str) -> None:
+        if self._lost:
+            return
+        self._hung_up = True
         log.warning("connection of %s ends: %s", self.client.host, why)
         self._transport.abort()
 
     def abort(self) -> None:
+        self._hung_up = True
         self._transport.abort()
 
     def end(self) -> None:
@@ -216,6 +231,8 @@ class Connection(asyncio.BufferedProtocol):
         while True:
             # One read may bring many small requests, so their number is bounded here as well.
             while not self._requests or len(self._answers) >= self._settings.in_flight_max_requests:
+                if self._lost:
+                    return None
                 self._wake_handler.clear()
                 await self._wake_handler.wait()
             frame = self._requests.popleft()
@@ -234,6 +251,8 @@ class Connection(asyncio.BufferedProtocol):
                 answer = api_versions(Code.UNSUPPORTED_VERSION)
             except (WireError, HangUp) as error:
                 return self.hang_up(str(error))
+            if self._lost:
+                continue
             if answer is None:
                 self._release(len(frame))
                 continue
@@ -241,6 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_sender.set()
 
     async def _answer(self, request: Request) -> Answer:
+        self._handling = request.api.key
         try:
             return await self._handle(request, self.client)
         except HangUp:
@@ -250,6 +270,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             log.exception("%s v%d failed", request.api.name, request.version)
             raise HangUp(f"{request.api.name} v{request.version} could not be answered") from error
+        finally:
+            self._handling = None
 
     async def _send_answers(self) -> None:
         while True:

@@ -13,12 +13,13 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import Client, OpenLog
 from catena.broker.error_codes import code_of
+from catena.broker.handling import find_topic
 from catena.broker.tails import Tails
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
 from catena.formats.record_batch import WIRE_PREFIX, wire_prefix
 from catena.loglets.base import Batch
 from catena.runtime import Clock, Tasks
-from catena.types import Buffer, TopicId
+from catena.types import Buffer
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord
@@ -105,7 +106,8 @@ class Fetch:
         record: TopicRecord | None = None
         code = Code.NONE
         try:
-            record = await self._find(topic, version)
+            highest = max((asked.partition for asked in topic.partitions), default=0)
+            record = await find_topic(self._view, topic.topic, topic.topic_id if version >= BY_ID else None, highest)
         except CatenaError as error:
             code = Code.UNKNOWN_TOPIC_ID if isinstance(error, UnknownTopic) and version >= BY_ID else code_of(error)
         for asked in topic.partitions:
@@ -118,12 +120,6 @@ class Fetch:
                 continue
             targets.append(_Target(self._open_log(record, asked.partition), asked, part))
         return answer
-
-    async def _find(self, topic: FetchTopic, version: int) -> TopicRecord:
-        if version >= BY_ID:
-            topic_id = TopicId(topic.topic_id)
-            return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
-        return self._view.cached(topic.topic) or await self._view.get(topic.topic)
 
     async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> FetchResponse:
         deadline = self._clock.monotonic() + min(body.max_wait_ms / 1000, MAX_WAIT_S)

@@ -10,8 +10,10 @@ from typing import NamedTuple, TypeVar
 from catena.broker.base import OpenLog
 from catena.broker.error_codes import code_of
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
+from catena.types import TopicId
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_view import TopicView
+from catena.virtual_log.topics import TopicRecord
 from catena.wire.codes import Code
 
 T = TypeVar("T")
@@ -65,9 +67,7 @@ class Logs:
         self._open_log = open_log
 
     async def find(self, topic: str, partition: int) -> VirtualLog:
-        record = await self._view.get(topic)
-        if partition >= record.partitions:
-            record = await self._view.read(topic)  # another node may have added it
+        record = await find_topic(self._view, topic, None, partition)
         if not 0 <= partition < record.partitions:
             raise UnknownPartition(topic, partition, record.partitions)
         return self._open_log(record, partition)
@@ -79,3 +79,20 @@ class Logs:
         except UnknownTopic:
             self._view.forget(topic)
             raise
+
+
+async def find_topic(view: TopicView, name: str, topic_id: str | None, partition: int) -> TopicRecord:
+    """By id if there is one. If it lacks the partition the store is asked: another node may have added it.
+
+    For the hot path: what is known costs a look into a dict. Whether the topic has the partition is for the caller.
+    """
+    if topic_id is None:
+        topic = view.cached(name) or await view.get(name)
+    else:
+        topic = view.cached_by_id(TopicId(topic_id)) or await view.by_id(TopicId(topic_id))
+    if partition < topic.partitions:
+        return topic
+    again = await view.read(topic.name)
+    if topic_id is not None and again.topic_id != topic_id:
+        raise UnknownTopic(topic.name)
+    return again

@@ -12,13 +12,14 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import Client, HangUp, Later, OpenLog
 from catena.broker.error_codes import code_of
+from catena.broker.handling import Refused, fault_of, find_topic
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
 from catena.formats.compression import Compression
 from catena.formats.recompress import recompress, stamp_append_time, timestamp_fault
 from catena.formats.record_batch import check_crc, parse_header
 from catena.loglets.base import Entry
 from catena.runtime import Clock, Tasks
-from catena.types import Buffer, Buffers, Offset, TopicId
+from catena.types import Buffer, Buffers, Offset
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_configs import TopicSettings, settings_of
 from catena.virtual_log.topic_view import TopicView
@@ -45,12 +46,6 @@ class _Append(NamedTuple):
     log: VirtualLog
     entry: Entry
     response: PartitionProduceResponse
-
-
-class _Refused(Exception):
-    def __init__(self, code: Code, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class Produce:
@@ -82,7 +77,9 @@ class Produce:
             fault = Code.INVALID_REQUEST, "transactions are not supported yet"
         else:
             try:
-                record = await self._find(topic, version)
+                highest = max((data.index for data in topic.partition_data), default=0)
+                topic_id = topic.topic_id if version >= BY_ID else None
+                record = await find_topic(self._view, topic.name, topic_id, highest)
             except CatenaError as error:
                 unknown_id = isinstance(error, UnknownTopic) and version >= BY_ID
                 fault = Code.UNKNOWN_TOPIC_ID if unknown_id else code_of(error), str(error)
@@ -92,19 +89,11 @@ class Produce:
             try:
                 if record is None or fault is not None:
                     assert fault is not None
-                    raise _Refused(*fault)
+                    raise Refused(*fault)
                 appends.append(self._place(record, data, version, part))
-            except _Refused as refused:
-                _refuse(part, refused.code, str(refused))
-            except CatenaError as error:
-                _refuse(part, code_of(error), str(error))
+            except (Refused, CatenaError) as error:
+                _refuse(part, *fault_of(error))
         return answer
-
-    async def _find(self, topic: TopicProduceData, version: int) -> TopicRecord:
-        if version >= BY_ID:
-            topic_id = TopicId(topic.topic_id)
-            return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
-        return self._view.cached(topic.name) or await self._view.get(topic.name)
 
     def _place(
         self, topic: TopicRecord, data: PartitionProduceData, version: int, part: PartitionProduceResponse
@@ -120,7 +109,7 @@ class Produce:
                 entry.data, self._clock.now_ms(), settings.timestamp_before_max_ms, settings.timestamp_after_max_ms
             )
             if fault is not None:
-                raise _Refused(Code.INVALID_TIMESTAMP, fault)
+                raise Refused(Code.INVALID_TIMESTAMP, fault)
         return _Append(self._open_log(topic, data.index), entry, part)
 
     async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | HangUp | None:
@@ -158,19 +147,19 @@ def _check(records: Buffers | None, version: int, settings: TopicSettings) -> En
     data: Buffer = records[0] if records else b""
     header = parse_header(data)
     if header.length != len(data):
-        raise _Refused(Code.INVALID_RECORD, "a request has one batch for each partition, and this one has more")
+        raise Refused(Code.INVALID_RECORD, "a request has one batch for each partition, and this one has more")
     if header.length > settings.max_message_bytes:
-        raise _Refused(
+        raise Refused(
             Code.MESSAGE_TOO_LARGE,
             f"a batch of {header.length} bytes, and max.message.bytes is {settings.max_message_bytes}",
         )
     check_crc(data, header)
     if header.record_count != header.count or header.is_control:
-        raise _Refused(Code.INVALID_RECORD, "a producer's batch has a record for each offset and is no control batch")
+        raise Refused(Code.INVALID_RECORD, "a producer's batch has a record for each offset and is no control batch")
     if header.is_transactional:
-        raise _Refused(Code.INVALID_TXN_STATE, "transactions are not supported yet")
+        raise Refused(Code.INVALID_TXN_STATE, "transactions are not supported yet")
     if header.compression is Compression.ZSTD and version < ZSTD_FROM:
-        raise _Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}")
+        raise Refused(Code.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}")
     return Entry(header, data)
 
 

@@ -11,6 +11,7 @@ number of brokers alive. Where replicas are to be put by hand, this can't be obe
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import cast
 
 from catena.broker.base import Client, OpenLog, TopicDefaults
@@ -111,7 +112,7 @@ class TopicAdmin:
                 topic = await self._find(asked)
                 result.name, result.topic_id = topic.name, topic.topic_id
                 await self._topics.delete(topic.name, topic.topic_id)
-                self._view.forget(topic.name)
+                await self._see_the_end_of(topic.name)
             except UnknownTopic as error:
                 result.error_code, result.error_message = fault_of(error)
                 if asked.topic_id != NO_ID:
@@ -122,6 +123,12 @@ class TopicAdmin:
 
         once = list({(state.name, state.topic_id): state for state in states}.values())
         return DeleteTopicsResponse(responses=await map_bounded(DELETES_AT_ONCE, delete, once))
+
+    async def _see_the_end_of(self, name: str) -> None:
+        """So that whoever lists topics now, at this node, does not find it."""
+        self._view.forget(name)
+        with suppress(CatenaError):  # it is deleted, or has been made again, or the view finds out by itself
+            await self._view.read(name)
 
     async def create_partitions(self, request: Request, _client: Client) -> CreatePartitionsResponse:
         body = cast(CreatePartitionsRequest, request.body)

@@ -52,6 +52,11 @@ class UnknownVersion(WireError):
         self.api, self.version, self.correlation_id = api, version, correlation_id
 
 
+def key_of(frame: memoryview) -> int:
+    """Of which API it claims to be; -1 if it is too short to be of any."""
+    return int.from_bytes(frame[:2], "big", signed=True) if len(frame) >= 2 else -1
+
+
 def parse_request(frame: memoryview) -> Request:
     """Raises WireError, whatever the bytes are."""
     try:
