@@ -11,5 +11,12 @@
     checker       what the history may not contain; `invariants`: what the stored state may not look like
     mutations     deliberate bugs, each of which the above must catch
 
+The same for consumer groups and their coordinators, on the same loop, chaos and stores:
+
+    group_scenario, group_steps, group_cluster, group_history     as those above
+    group_workload  a storm and healing, or a calm and one incident; made of `group_clients`, of classic members
+                    (`group_members`) and members of the consumer protocol (`group_consumers`)
+    group_checker, group_invariants, group_mutations              as those above
+
 Everything above `catena.runtime` is the code that runs in production. The same seed gives the same bytes.
 """

@@ -57,8 +57,8 @@ class _Group:
     # Offsets
 
     def offsets(self) -> Iterator[Violation]:
-        slots = dict.fromkeys(slot for ask in (*self.commits, *self.fetches) for slot in ask.offsets)
-        for slot in slots:
+        told = [*(commit.offsets for commit in self.commits), *(fetch.offsets for fetch in self.fetches)]
+        for slot in dict.fromkeys(slot for offsets in told for slot in offsets):
             yield from self._register(slot)
 
     def _register(self, slot: Slot) -> Iterator[Violation]:

@@ -84,6 +84,10 @@ class GroupClient:
             self.machine = self.world.machine_at(Address(found.host, found.port))
         return self.machine
 
+    def _long_patience(self) -> float:
+        """Sometimes long enough to hear from a node that was frozen meanwhile."""
+        return self.random.choice((1.0, 4.0, 20.0))
+
     def some_slots(self) -> list[Slot]:
         slots = self.world.slots()
         return self.random.sample(slots, self.random.randint(1, min(3, len(slots))))
@@ -111,7 +115,7 @@ class GroupClient:
                 for slot, offset in offsets.items()
             ],
         )
-        answer = await self.ask(body, 9)
+        answer = await self.ask(body, 9, self._long_patience())
         code = answer.topics[0].partitions[0].error_code if isinstance(answer, commits.OffsetCommitResponse) else None
         self.heed(code or 0)
         refused = Outcome.FAILED if code in REFUSALS else Outcome.UNKNOWN
@@ -132,7 +136,8 @@ class GroupClient:
                 )
             ]
         )
-        answer = await (self.ask(body, 9) if machine is None else self.ask_at(machine, body, 9))
+        patience_s = self._long_patience()
+        answer = await (self.ask(body, 9, patience_s) if machine is None else self.ask_at(machine, body, 9, patience_s))
         if not isinstance(answer, fetches.OffsetFetchResponse):
             self.history.end(ask, Outcome.FAILED, "no answer")
             return False

@@ -7,9 +7,10 @@ the product's own handlers comes out, or `NoAnswer`. See `cluster`, which does t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,6 +41,8 @@ from sim.group_steps import GroupMeta
 from sim.loop import Chance, Process, SimLoop
 from sim.runtime import SimClock, SimEntropy
 from sim.stores import ObservedMeta, Wire, at_once
+
+T = TypeVar("T")
 
 LISTENER = "main"
 TOPICS = ("a", "b")
@@ -195,9 +198,11 @@ class GroupMachine:
         hangs_up = isinstance(body, ConsumerGroupHeartbeatRequest) or self._world.draws_cancel()
         return await self._run_in_process(process, node.handle(request, Client(name, LISTENER)), patience_s, hangs_up)
 
-    async def _run_in_process(self, process: Process, work: Any, patience_s: float, hangs_up: bool = False) -> Any:
+    async def _run_in_process(
+        self, process: Process, work: Coroutine[Any, Any, T], patience_s: float, hangs_up: bool = False
+    ) -> T:
         loop = self._world.loop
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer: asyncio.Future[T] = loop.create_future()
         task = loop.create_task(work, context=process.context.copy())
         self._calls[answer] = task
         task.add_done_callback(partial(self._answered, answer), context=loop.outside)
@@ -208,7 +213,7 @@ class GroupMachine:
             timer.cancel()
             self._calls.pop(answer, None)
 
-    def _answered(self, answer: asyncio.Future[Any], task: asyncio.Task[Any]) -> None:
+    def _answered(self, answer: asyncio.Future[T], task: asyncio.Task[T]) -> None:
         error = None if task.cancelled() else task.exception()
         if answer.done():
             return

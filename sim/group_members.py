@@ -140,7 +140,9 @@ class ClassicMember(GroupClient):
             self.slots = ask.slots = _decode(bytes(answer.assignment))
             self.generation = joined.generation_id
             self.generations.append(self.generation)
-            self.leads_over = all_slots if leads else None
+            # One that came back and skipped the assignment can't tell for what topics its former self had made it.
+            knows = not joined.skip_assignment or not self.world.scenario.growers
+            self.leads_over = (all_slots if knows else []) if leads else None
             self.history.end(ask, Outcome.OK, " ".join(map(str, self.slots)))
 
     async def _heartbeat(self) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import traceback
-from collections.abc import Iterable
 
 from sim import group_checker, group_scenario, group_workload
 from sim.chaos import Tally
@@ -44,10 +43,6 @@ def run_seed(seed: int, keep_transcript: bool = False) -> Result:
         gc.enable()
         logger.removeHandler(errors)
         logger.propagate = True
-
-
-def run_seeds(seeds: Iterable[int]) -> list[Result]:
-    return [run_seed(seed) for seed in seeds]
 
 
 def _run(world: GroupWorld) -> list[Violation]:

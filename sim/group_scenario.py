@@ -8,9 +8,9 @@ cost that can be counted.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sim.group_steps import GROUP_STEPS
+from sim.group_steps import DELETE_STEPS, GROUP_STEPS
 from sim.loop import Chance
 from sim.scenario import ProcessFaults, StoreFaults, WatchFaults
 
@@ -65,7 +65,7 @@ def draw(seed: int) -> GroupScenario:
     calm = random.random() < 0.15
     incident = random.choice(list(Incident)) if calm else None
     kinds = random.choice(((1, 0), (1, 0), (0, 1), (0, 1), (1, 1), (1, 1), (0, 0)))
-    return GroupScenario(
+    drawn = GroupScenario(
         seed=seed,
         incident=incident,
         transact=seed % 2 == 0,
@@ -92,6 +92,8 @@ def draw(seed: int) -> GroupScenario:
         watches=WatchFaults(lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5)),
         processes=ProcessFaults() if calm else _process_faults(random),
     )
+    targets = (*drawn.processes.targets, *random.sample(DELETE_STEPS, drawn.deleters))
+    return replace(drawn, processes=replace(drawn.processes, targets=targets))
 
 
 def _maybe(random: Chance, chance: float, most: float) -> float:

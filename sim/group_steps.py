@@ -28,6 +28,8 @@ GROUP_STEPS = (
     "transact:offsets",
 )
 """Those that a long run must hit."""
+DELETE_STEPS = ("offsets:delete", "state:delete", "transact:delete")
+"""Rare ones, which are aimed at wherever something is deleted."""
 
 
 def kind_of(key: str) -> str:

@@ -7,6 +7,7 @@ commit are acked. In a calm seed the incident costs nobody a rebalance: a stable
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from sim.checker import Violation
@@ -166,7 +167,7 @@ async def _look_at_everything(groups: Groups) -> None:
         await _within_bounds(world, f"{member.name} commits in {member.group}", member.commit_own)
     for group in groups.names:
         client = GroupClient(world, f"last look at {group}", group)
-        await _within_bounds(world, f"somebody fetches from {group}", lambda client=client: client.fetch(world.slots()))
+        await _within_bounds(world, f"somebody fetches from {group}", partial(client.fetch, world.slots()))
     client = GroupClient(world, "last committer", SIMPLE_GROUP)
 
     async def commit() -> bool:

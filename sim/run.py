@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import traceback
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sim import checker, scenario, workload
@@ -70,10 +69,6 @@ def run_seed(seed: int, keep_transcript: bool = False) -> Result:
         gc.enable()
         logger.removeHandler(errors)
         logger.propagate = True
-
-
-def run_seeds(seeds: Iterable[int]) -> list[Result]:
-    return [run_seed(seed) for seed in seeds]
 
 
 def _run(world: World) -> list[Violation]:

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-u
 from aiokafka.structs import TopicPartition as AioPartition  # type: ignore[import-untyped]
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 
-from tests.clients.conftest import fresh
+from tests.clients.conftest import fresh, settings
 from tests.clients.kafka_python import KafkaConsumer, KafkaProducer, has_snappy
 from tests.clients.kafka_python import TopicPartition as PythonPartition
 from tests.clients.waiting import PATIENCE_S, until
@@ -63,7 +63,7 @@ class Librdkafka:
     compressions: Sequence[str] = COMPRESSIONS
 
     def write(self, bootstrap: str, topic: str, records: Sequence[Rec], compression: str, acks: str = "all") -> None:
-        producer = Producer({"bootstrap.servers": bootstrap, "compression.type": compression, "acks": acks})
+        producer = Producer(settings(bootstrap, compression_type=compression, acks=acks))
         faults: list[KafkaError | None] = []
         for rec in records:
             producer.produce(
@@ -79,7 +79,7 @@ class Librdkafka:
         assert faults == [None] * len(records)
 
     def read(self, bootstrap: str, topic: str, partitions: Sequence[int], count: int) -> list[Rec]:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": fresh("reader"), "enable.auto.commit": False})
+        consumer = Consumer(settings(bootstrap, group_id=fresh("reader"), enable_auto_commit=False))
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
         try:
             found: list[Message] = []

@@ -26,6 +26,8 @@ LONG = "long: takes minutes; run with -m long"
 SESSION_TTL_MS = 3000
 """Of the nodes that are killed and paused: as short as a busy machine allows."""
 
+Setting = str | int | float | bool
+
 _numbers = count()
 
 
@@ -45,6 +47,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def fresh(prefix: str) -> str:
     """A name that no other test has."""
     return f"{prefix}-{next(_numbers)}"
+
+
+def settings(bootstrap: str, **config: Setting) -> dict[str, Setting]:
+    """Of librdkafka, with _ for the dots. It logs nothing: nodes end before clients do, and are killed."""
+    return {"bootstrap.servers": bootstrap, "log_level": 0, **{k.replace("_", "."): v for k, v in config.items()}}
 
 
 def three_node_settings(name: str, postgres: PostgresServer, s3: SeaweedServer) -> dict[str, str]:
@@ -106,7 +113,7 @@ def killable_nodes(
 
 @pytest.fixture
 def admin(cluster: Cluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": cluster.bootstrap})
+    return AdminClient(settings(cluster.bootstrap))
 
 
 @pytest.fixture

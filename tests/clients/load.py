@@ -8,6 +8,7 @@ from itertools import pairwise
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.clients.clients import CLIENTS
+from tests.clients.conftest import settings
 from tests.clients.waiting import until
 
 PARTITIONS = 6
@@ -25,17 +26,16 @@ class Load:
         self.ack_times: list[list[float]] = [[] for _ in range(PARTITIONS)]
         self.faults: list[KafkaError] = []
         self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": 120_000,
+            settings(
+                bootstrap,
+                enable_idempotence=True,
+                linger_ms=1,
+                message_timeout_ms=120_000,
                 # A paused node keeps its connections: it is the client that has to give up on them.
-                "socket.timeout.ms": CLIENT_TIMEOUT_MS,
-                "request.timeout.ms": CLIENT_TIMEOUT_MS,
-                "reconnect.backoff.max.ms": reconnect_max_ms,
-                "log_level": 0,
-            }
+                socket_timeout_ms=CLIENT_TIMEOUT_MS,
+                request_timeout_ms=CLIENT_TIMEOUT_MS,
+                reconnect_backoff_max_ms=reconnect_max_ms,
+            )
         )
 
     def write(self, count: int) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from tests.clients.conftest import Setting, settings
 from tests.clients.kafka_python import KafkaConsumer
 from tests.clients.waiting import PATIENCE_S, until
 
@@ -27,22 +28,13 @@ class Member(Protocol):
 
 
 class LibrdkafkaMember:
-    def __init__(self, bootstrap: str, group: str, topic: str, **config: str | int | bool) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, **config: Setting) -> None:
         """Configs by librdkafka's names, with _ for the dots."""
-        given = {name.replace("_", "."): value for name, value in config.items()}
         self.read: list[Place] = []
         self.revoked: list[int] = []
         """Every partition that it has had to give back."""
         self.errors: list[KafkaError] = []
-        self.consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-                **given,
-            }
-        )
+        self.consumer = Consumer(settings(bootstrap, group_id=group, auto_offset_reset="earliest", **config))
         self.consumer.subscribe([topic], on_revoke=self._on_revoke)
 
     @property

@@ -23,7 +23,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tests.clients.clients import CLIENTS, Rec
-from tests.clients.conftest import create_topic, fresh
+from tests.clients.conftest import create_topic, fresh, settings
 from tests.clients.members import LibrdkafkaMember, wait_until_shared, wait_while_polling
 from tests.clients.nodes import Cluster
 from tests.clients.waiting import until
@@ -166,7 +166,7 @@ def test_records_are_deleted(cluster: Cluster, admin: AdminClient) -> None:
     write(cluster, topic, 10)
     place = TopicPartition(topic, 0, 4)
     assert admin.delete_records([place])[place].result(TIMEOUT_S).low_watermark == 4
-    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": fresh("group")})) as consumer:
+    with closing(Consumer(settings(cluster.bootstrap, group_id=fresh("group")))) as consumer:
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), TIMEOUT_S) == (4, 10)
     read = CLIENTS[0].read(cluster.bootstrap, topic, [0], 6)
     assert [rec.offset for rec in read] == list(range(4, 10))

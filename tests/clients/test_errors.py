@@ -28,7 +28,7 @@ from catena.wire.messages.offset_for_leader_epoch import (
 from catena.wire.messages.produce import ProduceRequest
 from catena.wire.reader import read_message
 from tests.clients.clients import CLIENTS
-from tests.clients.conftest import create_topic, fresh
+from tests.clients.conftest import Setting, create_topic, fresh, settings
 from tests.clients.nodes import Cluster
 from tests.clients.raw import BY_REQUEST, Closed, Raw, fetch, list_offset, metadata, produce
 from tests.clients.waiting import PATIENCE_S
@@ -64,17 +64,16 @@ def lives_on(cluster: Cluster) -> Iterator[None]:
         assert node.pid == pid
         assert "Traceback" not in node.log[logged:]
         assert memory_mb(pid) < memory + MEMORY_MAX_MB
-    topic = create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap}))
+    topic = create_topic(AdminClient(settings(cluster.bootstrap)))
     for offset, node in enumerate(cluster.nodes):
         with Raw(node.address) as raw:
             assert produce(raw, topic, batch()).base_offset == offset
             assert fetch(raw, topic, offset).high_watermark == offset + 1
 
 
-def delivery(cluster: Cluster, topic: str, value: bytes, **config: str | int) -> KafkaError | None:
+def delivery(cluster: Cluster, topic: str, value: bytes, **config: Setting) -> KafkaError | None:
     """What became of a record that librdkafka wrote."""
-    given = {name.replace("_", "."): value for name, value in config.items()}
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, **given})
+    producer = Producer(settings(cluster.bootstrap, **config))
     faults: list[KafkaError | None] = []
 
     def delivered(fault: KafkaError | None, _message: Message) -> None:
@@ -144,9 +143,7 @@ class TestUnknown:
 
     def test_topic_of_a_consumer(self, cluster: Cluster, admin: AdminClient) -> None:
         topic = fresh("never-made")
-        with closing(
-            Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": fresh("group"), "log_level": 0})
-        ) as consumer:
+        with closing(Consumer(settings(cluster.bootstrap, group_id=fresh("group")))) as consumer:
             consumer.subscribe([topic])
             message = consumer.poll(PATIENCE_S)
             assert message is not None
@@ -291,8 +288,8 @@ class TestRequests:
 
 def test_a_consumer_beyond_the_end_is_told_so(cluster: Cluster, topic: str) -> None:
     assert delivery(cluster, topic, b"x") is None
-    config = {"bootstrap.servers": cluster.bootstrap, "group.id": fresh("group"), "auto.offset.reset": "error"}
-    with closing(Consumer({**config, "log_level": 0})) as consumer:
+    config = settings(cluster.bootstrap, group_id=fresh("group"), auto_offset_reset="error")
+    with closing(Consumer(config)) as consumer:
         consumer.assign([TopicPartition(topic, 0, 1000)])
         message = consumer.poll(PATIENCE_S)
         assert message is not None

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from catena.wire.codes import Code
-from tests.clients.conftest import SESSION_TTL_MS, create_topic, fresh
+from tests.clients.conftest import SESSION_TTL_MS, create_topic, fresh, settings
 from tests.clients.load import CLIENT_TIMEOUT_MS, PARTITIONS, Load
 from tests.clients.members import LibrdkafkaMember, wait_until_read, wait_until_shared
 from tests.clients.nodes import Cluster, Node
@@ -33,7 +33,7 @@ from tests.clients.raw import (
 from tests.clients.waiting import PATIENCE_S, until
 
 SESSION_S = SESSION_TTL_MS / 1000
-CUTS = 20
+CUTS = 10
 WATCH_S = 6.0
 """How long a coordinator that woke up is watched: two of its sessions."""
 NOT_NOW = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE)
@@ -41,7 +41,7 @@ NOT_NOW = (Code.NOT_COORDINATOR, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDIN
 
 @pytest.fixture
 def admin(killable_nodes: Cluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": killable_nodes.bootstrap, "log_level": 0})
+    return AdminClient(settings(killable_nodes.bootstrap))
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def test_answers_that_get_lost_double_nothing(tmp_path: Path) -> None:
         cluster = Cluster(1, tmp_path, {}, proxy.listener)
         try:
             cluster.start()
-            topic = create_topic(AdminClient({"bootstrap.servers": cluster.bootstrap}), PARTITIONS)
+            topic = create_topic(AdminClient(settings(cluster.bootstrap)), PARTITIONS)
             load = Load(proxy.address, topic, reconnect_max_ms=100)
             for _ in range(CUTS):
                 load.write(200)

@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.clients.clients import CLIENTS, Rec
-from tests.clients.conftest import fresh
+from tests.clients.conftest import fresh, settings
 from tests.clients.members import (
     KafkaPythonMember,
     LibrdkafkaMember,
@@ -49,7 +49,7 @@ def write(cluster: Cluster, topic: str, rounds: int) -> set[tuple[int, int]]:
 
 
 def committed(cluster: Cluster, group: str, topic: str) -> list[int]:
-    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})) as consumer:
+    with closing(Consumer(settings(cluster.bootstrap, group_id=group))) as consumer:
         asked = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         return [found.offset for found in consumer.committed(asked, PATIENCE_S)]
 
@@ -141,9 +141,8 @@ def crash(cluster: Cluster, topic: str, **config: str | int) -> None:
             wait_until_read([survivor], write(cluster, topic, 1))
 
 
-@pytest.mark.parametrize("config", [RANGE, STICKY], ids=["range", "cooperative-sticky"])
-def test_a_member_dies(cluster: Cluster, topic: str, config: dict[str, str]) -> None:
-    crash(cluster, topic, **config, session_timeout_ms=SESSION_MS)
+def test_a_member_dies(cluster: Cluster, topic: str) -> None:
+    crash(cluster, topic, **STICKY, session_timeout_ms=SESSION_MS)
 
 
 @pytest.mark.long
@@ -195,7 +194,7 @@ def test_a_late_commit_of_an_earlier_generation_is_refused(cluster: Cluster, top
     group = fresh("group")
     with closing(LibrdkafkaMember(cluster.bootstrap, group, topic, **RANGE, enable_auto_commit=False)) as member:
         wait_until_shared([member], [4])
-        with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": group})) as stranger:
+        with closing(Consumer(settings(cluster.bootstrap, group_id=group))) as stranger:
             with pytest.raises(KafkaException) as refused:
                 stranger.commit(offsets=[TopicPartition(topic, 0, 7)], asynchronous=False)
             assert refused.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID

@@ -22,7 +22,7 @@ from catena.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.clients.conftest import create_topic
+from tests.clients.conftest import create_topic, settings
 from tests.clients.nodes import Cluster
 from tests.clients.raw import Raw, fetch, list_offset, metadata, produce, produce_request
 from tests.clients.waiting import until
@@ -43,7 +43,7 @@ def values(found: PartitionData) -> list[bytes | None]:
 
 @pytest.fixture
 def admin(three_nodes: Cluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": three_nodes.bootstrap})
+    return AdminClient(settings(three_nodes.bootstrap))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_who_waits_on_one_node_is_woken_by_a_write_on_another(
 
 def test_a_topic_is_known_everywhere_as_soon_as_it_is_made(three_nodes: Cluster, raws: list[Raw]) -> None:
     for here, there in PAIRS:
-        topic = create_topic(AdminClient({"bootstrap.servers": three_nodes.nodes[here].address}), 3)
+        topic = create_topic(AdminClient(settings(three_nodes.nodes[here].address)), 3)
         assert produce(raws[there], topic, batch(b"x"), partition=2).error_code == Code.NONE
         found = metadata(three_nodes.nodes[there].address, topic).topics[0]
         assert (found.error_code, len(found.partitions)) == (Code.NONE, 3)

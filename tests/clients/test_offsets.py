@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.clients.clients import CLIENTS, Rec, kcat
-from tests.clients.conftest import create_topic, fresh
+from tests.clients.conftest import create_topic, fresh, settings
 from tests.clients.kafka_python import KafkaConsumer, OffsetAndMetadata
 from tests.clients.kafka_python import TopicPartition as PythonPartition
 from tests.clients.nodes import Cluster
@@ -39,7 +39,7 @@ def topic(cluster: Cluster, admin: AdminClient) -> str:
 
 @pytest.fixture
 def consumer(cluster: Cluster) -> Iterator[Consumer]:
-    with closing(Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": fresh("group")})) as opened:
+    with closing(Consumer(settings(cluster.bootstrap, group_id=fresh("group")))) as opened:
         yield opened
 
 

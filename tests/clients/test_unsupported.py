@@ -16,7 +16,7 @@ from aiokafka.errors import TransactionalIdAuthorizationFailed  # type: ignore[i
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from tests.clients.conftest import fresh
+from tests.clients.conftest import fresh, settings
 from tests.clients.kafka_python import KafkaAdminClient, KafkaProducer, kafka
 from tests.clients.nodes import Cluster
 
@@ -34,8 +34,7 @@ def at_once() -> Iterator[None]:
 
 class TestTransactions:
     def test_librdkafka(self, cluster: Cluster) -> None:
-        config: dict[str, str | int | float | bool] = {"transactional.id": fresh("id"), "log_level": 0}
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, **config})
+        producer = Producer(settings(cluster.bootstrap, transactional_id=fresh("id")))
         with at_once(), pytest.raises(KafkaException, match=REMEDY) as fault:
             producer.init_transactions(60)
         assert fault.value.args[0].fatal()
@@ -64,7 +63,7 @@ class TestTransactions:
 
 class TestAdmin:
     def test_librdkafka(self, cluster: Cluster) -> None:
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        admin = AdminClient(settings(cluster.bootstrap))
         asked = admin.describe_user_scram_credentials(["me"])
         assert isinstance(asked, dict)
         with at_once(), pytest.raises(KafkaException) as fault:

@@ -48,7 +48,7 @@ def test_a_partition_is_given_on_only_when_its_owner_says_that_it_let_go(world: 
     told = world.send("a", 1)
     assert (told.member_epoch, told.assignment) == (1, {T: [0, 1]})
     assert world.send("b", 2).assignment is None
-    assert world.send("a", 1).assignment is None
+    assert world.send("a", 1).assignment == {T: [0, 1]}  # again, since the answer before may be lost
     assert world.send("a", 1, owned={T: [0, 1, 2]}).member_epoch == 1
     assert world.send("b", 2).assignment is None
     acked = world.send("a", 1, owned={T: [0, 1]})

@@ -179,6 +179,8 @@ class GroupStore:
                 continue
             held = HeldGroup(group_id, node_id, ours, version)
             await self._load_offsets(held)
+            if not self._meta.can_transact:
+                await self._each(list(held.chunks), partial(self._claim, held))
             return TakenOver(held, snapshot)
         raise Contended(f"others take over group {group_id!r} all the time")
 
@@ -279,19 +281,47 @@ class GroupStore:
             held.header, held.expect = header, version
         if not chunks:
             return
-        slots = asyncio.Semaphore(CHUNKS_AT_ONCE)
 
         async def put(chunk: _NewChunk) -> None:
-            async with slots:
-                version = await self._put_chunk(held, chunk, epoch)
+            version = await self._put_chunk(held, chunk, epoch)
             held.chunks[chunk.chunk_id] = _HeldChunk(version, chunk.partitions)
 
-        outcomes = await asyncio.gather(*map(put, chunks), return_exceptions=True)
+        await self._each(chunks, put)
+        await self.confirm(held)
+
+    async def _each(self, items: Sequence[T], work: Callable[[T], Awaitable[None]]) -> None:
+        slots = asyncio.Semaphore(CHUNKS_AT_ONCE)
+
+        async def one(item: T) -> None:
+            async with slots:
+                await work(item)
+
+        outcomes = await asyncio.gather(*map(one, items), return_exceptions=True)
         failures = [outcome for outcome in outcomes if outcome is not None]
         # What is retried later must not hide what makes `held` wrong.
         for failure in sorted(failures, key=lambda failure: isinstance(failure, RetryLater)):
             raise failure
-        await self.confirm(held)
+
+    async def _claim(self, held: HeldGroup, chunk_id: ChunkId) -> None:
+        """Write a chunk as it is under our epoch, before anybody is told of it: from then on no coordinator that we
+        have replaced can put what it last knew over it. Without that, what landed late could be seen, and be gone
+        again."""
+        header = _header_of(held)
+        key = keys.group_offset_chunk(held.group_id, *chunk_id)
+        chunk = held.chunks[chunk_id]
+        for _ in range(MAX_REBASES):
+            value = msgspec.json.encode(OffsetChunk(header.coordinator_epoch, chunk.partitions))
+            try:
+                version = await self._patiently(partial(self._meta.put, key, value, chunk.expect))
+            except Conflict as conflict:
+                if conflict.current is None:
+                    held.chunks.pop(chunk_id)
+                    return
+                chunk = _held_chunk(held, conflict.current)
+            else:
+                held.chunks[chunk_id] = _HeldChunk(version, chunk.partitions)
+                return
+        raise Contended(f"offsets of group {held.group_id!r} change all the time")
 
     async def _put_state(self, key: str, header: GroupHeader, snapshot: bytes, expect: Version | Expect) -> Version:
         """Conflict: it was surely not applied, and can't be any more."""
@@ -319,13 +349,10 @@ class GroupStore:
     async def _load_offsets(self, held: HeldGroup) -> None:
         prefix = keys.group_offsets(held.group_id)
         start, end = prefix, keys.after(prefix)
-        from_epoch = _header_of(held).offsets_from_epoch
         while page := await self._patiently(partial(self._meta.scan, start, end, PAGE)):
             for record in page:
                 topic_id, chunk_number = record.key.removeprefix(prefix).split("/")
-                chunk = _decode_chunk(record)
-                partitions = chunk.partitions if chunk.coordinator_epoch >= from_epoch else {}
-                held.chunks[TopicId(topic_id), int(chunk_number)] = _HeldChunk(record.version, partitions)
+                held.chunks[TopicId(topic_id), int(chunk_number)] = _held_chunk(held, record)
             start = page[-1].key + "\0"
 
     async def _clear(self, held: HeldGroup) -> None:
@@ -414,6 +441,15 @@ def _changed_chunks(held: HeldGroup, offsets: Mapping[Slot, CommittedOffset | No
         )
         for chunk_id, partitions in changed.items()
     ]
+
+
+def _held_chunk(held: HeldGroup, record: Record) -> _HeldChunk:
+    """StaleView if it is of a later coordinator: it must not be written under our epoch, nor be told of."""
+    header, chunk = _header_of(held), _decode_chunk(record)
+    if chunk.coordinator_epoch > header.coordinator_epoch:
+        raise _replaced(held.group_id)
+    counts = chunk.coordinator_epoch >= header.offsets_from_epoch
+    return _HeldChunk(record.version, chunk.partitions if counts else {})
 
 
 def _expect(held: HeldGroup, chunk: _NewChunk) -> Version | Expect:

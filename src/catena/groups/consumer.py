@@ -255,7 +255,10 @@ class ConsumerGroup:
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=round(interval * 1000),
-            assignment=to_assignment(member.assigned) if is_full or member.assigned != before else None,
+            # An answer may be lost: who is to give something up is told so until it has.
+            assignment=to_assignment(member.assigned)
+            if is_full or member.assigned != before or member.state is MemberState.UNREVOKED
+            else None,
         )
 
     def _joining(self, now: float, request: ConsumerHeartbeatRequest) -> ConsumerMember:
