@@ -105,7 +105,7 @@ class GroupNode:
 
 def _settings(scenario: GroupScenario) -> CoordinatorSettings:
     return CoordinatorSettings(
-        groups=GroupSettings(
+        limits=GroupSettings(
             min_session_timeout_s=1.0,
             initial_rebalance_delay_s=scenario.initial_rebalance_delay_s,
             new_member_join_timeout_s=20.0,

@@ -92,7 +92,7 @@ def draw(seed: int) -> GroupScenario:
         watches=WatchFaults(lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5)),
         processes=ProcessFaults() if calm else _process_faults(random),
     )
-    targets = (*drawn.processes.targets, *random.sample(DELETE_STEPS, drawn.deleters))
+    targets = drawn.processes.targets + DELETE_STEPS * drawn.deleters
     return replace(drawn, processes=replace(drawn.processes, targets=targets))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catena.config import Settings, load
@@ -126,3 +129,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load(str(tmp_path / "missing.toml"))
     with pytest.raises(ConfigError, match=str(tmp_path)):
         load(str(tmp_path))
+
+
+def _names(settings: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(settings):
+        default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+        if isinstance(default, msgspec.Struct):
+            yield from _names(type(default), f"{prefix}{field.name}.")
+        elif isinstance(default, dict):
+            (example,) = default.values()
+            yield from _names(type(example), f"{prefix}{field.name}.NAME.")
+        else:
+            yield prefix + field.name
+
+
+def test_the_page_of_settings_has_them_all() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text()
+    assert sorted(re.findall(r"^\| `([a-zA-Z_.]+)` \|", page, re.MULTILINE)) == sorted(_names(Settings))

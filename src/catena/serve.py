@@ -23,6 +23,7 @@ from catena.broker.server import Server
 from catena.cluster.membership import Membership
 from catena.cluster.view import Address, NodeProfile
 from catena.config import Settings
+from catena.errors import ConfigError
 from catena.http.health import Health, NodeState, Status
 from catena.http.server import HttpServer
 from catena.node import Node
@@ -32,6 +33,8 @@ from catena.virtual_log.topic_view import TopicView
 from catena.wire.requests import Request
 
 log = logging.getLogger(__name__)
+
+ALL_ADDRESSES = ("", "0.0.0.0", "::")
 
 VERSION = version("catena-log")
 
@@ -173,6 +176,11 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def _listen(server: Server, settings: Settings) -> dict[str, Address]:
     addresses = {}
     for name, listener in settings.kafka.listeners.items():
+        if listener.host in ALL_ADDRESSES and not listener.advertised_host:
+            raise ConfigError(
+                f"listener {name!r} is on all addresses of this host: say which one clients are to use, as in "
+                f"--listener {name}={listener.host}:{listener.port}@HOST:{listener.port}, or by its advertised_host"
+            )
         port = await server.listen(name, listener.host, listener.port)
         addresses[name] = Address(listener.advertised_host or listener.host, listener.advertised_port or port)
     return addresses

@@ -262,7 +262,7 @@ class GroupWorld:
         await view.start()
         self._opened.push_async_callback(view.close)
         coordinator = Coordinator(
-            meta, membership, view, self.clock, SystemEntropy(), settings or CoordinatorSettings(groups=QUICK)
+            meta, membership, view, self.clock, SystemEntropy(), settings or CoordinatorSettings(limits=QUICK)
         )
         await coordinator.start()
         self._opened.push_async_callback(coordinator.close)

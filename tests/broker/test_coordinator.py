@@ -315,7 +315,7 @@ async def test_a_generation_is_stored_before_anybody_is_told(cluster: GroupWorld
 
 
 async def test_a_group_that_takes_long_to_load_is_to_be_asked_again(cluster: GroupWorld) -> None:
-    one = await cluster.node(0, CoordinatorSettings(groups=QUICK, load_max_ms=10))
+    one = await cluster.node(0, CoordinatorSettings(limits=QUICK, load_max_ms=10))
     group = group_of(one)
     stall = one.faults.at(f"get {STATE}", Stall())
     assert (await one.join(group)).error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -341,7 +341,7 @@ async def test_a_take_over_of_unknown_outcome_is_settled(cluster: GroupWorld) ->
 
 
 async def test_idle_groups_make_room_and_busy_ones_do_not(cluster: GroupWorld) -> None:
-    one = await cluster.node(0, CoordinatorSettings(groups=QUICK, max_groups=3))
+    one = await cluster.node(0, CoordinatorSettings(limits=QUICK, max_groups=3))
     for number in range(10):
         assert await one.commit(f"idle {number}", number) == Code.NONE
     assert [await one.fetch(f"idle {number}") for number in range(10)] == list(range(10))

@@ -120,6 +120,19 @@ class TestTaken:
             await later.answer
         assert await producing.values() == [b"%d" % number for number in range(50)]
 
+    async def test_a_request_of_one_partition_does_not_overtake_one_of_many(self, producing: Producing) -> None:
+        laters = []
+        for number in range(30):
+            parts = [
+                PartitionProduceData(index=index, records=[batch(b"%d" % number)])
+                for index in ([1, 0] if number % 3 else [0])
+            ]
+            body = ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=parts)])
+            laters.append(await producing.produce.produce(Request(PRODUCE, 9, 1, None, body), Client("", "main")))
+        for later in laters:
+            await later.answer
+        assert await producing.values() == [b"%d" % number for number in range(30)]
+
     async def test_by_topic_id(self, producing: Producing) -> None:
         record = await producing.node.node.topics.get("t")
         part = PartitionProduceData(index=0, records=[batch(b"a")])

@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import pytest
@@ -124,21 +125,21 @@ class KafkaPython:
             acks=acks if acks == "all" else int(acks),
             enable_idempotence=acks == "all",
         )
-        sent = [
-            producer.send(
-                topic,
-                key=rec.key,
-                value=rec.value,
-                partition=rec.partition,
-                headers=list(rec.headers),
-                timestamp_ms=None if rec.timestamp < 0 else rec.timestamp,
-            )
-            for rec in records
-        ]
-        producer.flush(PATIENCE_S)
-        for future in sent:
-            future.get(PATIENCE_S)
-        producer.close()
+        with closing(producer):
+            sent = [
+                producer.send(
+                    topic,
+                    key=rec.key,
+                    value=rec.value,
+                    partition=rec.partition,
+                    headers=list(rec.headers),
+                    timestamp_ms=None if rec.timestamp < 0 else rec.timestamp,
+                )
+                for rec in records
+            ]
+            producer.flush(PATIENCE_S)
+            for future in sent:
+                future.get(PATIENCE_S)
 
     def read(self, bootstrap: str, topic: str, partitions: Sequence[int], count: int) -> list[Rec]:
         consumer = KafkaConsumer(bootstrap_servers=bootstrap.split(","), enable_auto_commit=False)

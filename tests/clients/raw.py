@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -63,7 +64,8 @@ class Raw:
     def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
-        self._correlation_id = 0
+        self.correlation_id = 0
+        """Of the last request."""
 
     def __enter__(self) -> Self:
         return self
@@ -84,15 +86,25 @@ class Raw:
         return self.receive(api, answer, version)
 
     def send(self, request: Message, version: int) -> None:
-        api = BY_REQUEST[type(request)]
-        flexible = api.is_flexible(version)
-        body = b"".join(map(bytes, write_message(request, version, flexible, [])))
-        self.send_body(api.key, version, b"\0" * flexible + body)
+        self.send_together([request], version)
+
+    def send_together(self, requests: Sequence[Message], version: int) -> None:
+        """So that the node finds them all when it looks."""
+        frames = []
+        for request in requests:
+            api = BY_REQUEST[type(request)]
+            flexible = api.is_flexible(version)
+            body = b"".join(map(bytes, write_message(request, version, flexible, [])))
+            frames.append(self._frame(api.key, version, b"\0" * flexible + body))
+        self.send_bytes(b"".join(frames))
 
     def send_body(self, key: int, version: int, after_client_id: bytes) -> None:
-        self._correlation_id += 1
-        head = struct.pack(">hhih", key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID
-        self.send_bytes(struct.pack(">i", len(head) + len(after_client_id)) + head + after_client_id)
+        self.send_bytes(self._frame(key, version, after_client_id))
+
+    def _frame(self, key: int, version: int, after_client_id: bytes) -> bytes:
+        self.correlation_id += 1
+        head = struct.pack(">hhih", key, version, self.correlation_id, len(CLIENT_ID)) + CLIENT_ID
+        return struct.pack(">i", len(head) + len(after_client_id)) + head + after_client_id
 
     def send_bytes(self, data: bytes) -> None:
         try:
@@ -100,9 +112,11 @@ class Raw:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
 
-    def receive(self, api: Api, answer: type[R], version: int) -> R:
+    def receive(self, api: Api, answer: type[R], version: int, correlation_id: int | None = None) -> R:
+        """The answer to the last request, if it is not said to which."""
         frame = self.receive_frame()
-        assert struct.unpack_from(">i", frame)[0] == self._correlation_id
+        expected = self.correlation_id if correlation_id is None else correlation_id
+        assert struct.unpack_from(">i", frame)[0] == expected
         flexible = api.is_flexible(version)
         at = 4 + (flexible and api is not API_VERSIONS)
         message, end = read_message(api.response, version, flexible, memoryview(frame), at)

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, cast
+from typing import Annotated, NamedTuple, TypeAlias, cast
 
 import msgspec
 
@@ -40,17 +40,20 @@ SEND_BYTES = 1 << 20
 """About so much is given to the socket at once."""
 
 
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
 class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    request_max_bytes: int = 100 << 20
-    in_flight_max_requests: int = 1000
-    in_flight_max_bytes: int = 32 << 20
+    request_max_bytes: Positive = 100 << 20
+    in_flight_max_requests: Positive = 1000
+    in_flight_max_bytes: Positive = 32 << 20
     """Of one connection. A larger request is taken when it is alone."""
-    total_max_bytes: int = 96 << 20
+    total_max_bytes: Positive = 96 << 20
     """Of all connections; below what the writers hold, so that producers wait and hear of no error."""
-    max_connections: int = 10_000
-    idle_max_ms: int = 600_000
+    max_connections: Positive = 10_000
+    idle_max_ms: Positive = 600_000
     """A connection on which nothing happens for so long is closed, as Kafka does."""
-    stalled_max_ms: int = 30_000
+    stalled_max_ms: Positive = 30_000
     """How long a client may take to send the rest of a request, or to take any of its answers."""
 
 

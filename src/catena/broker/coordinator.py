@@ -77,7 +77,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class CoordinatorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    groups: GroupSettings = GroupSettings()
+    limits: GroupSettings = GroupSettings()
     max_groups: Positive = 10_000
     """In memory. Empty ones that are not used make room for others; they are stored."""
     load_max_ms: Positive = 5_000
@@ -162,7 +162,7 @@ class Coordinator:
 
     async def join(self, group_id: str, request: JoinRequest) -> JoinResponse:
         group = await self._group(group_id)
-        machine = classic_for_join(group.machine, group_id, self._settings.groups)
+        machine = classic_for_join(group.machine, group_id, self._settings.limits)
         if isinstance(machine, GroupError):
             return JoinResponse(error=machine, member_id=request.member_id)
         group.machine = machine
@@ -191,7 +191,7 @@ class Coordinator:
     async def consumer_heartbeat(self, group_id: str, request: ConsumerHeartbeatRequest) -> ConsumerHeartbeatResponse:
         group = await self._group(group_id)
         machine = consumer_for_heartbeat(
-            group.machine, group_id, request.member_epoch, self._settings.groups, self._all_topics()
+            group.machine, group_id, request.member_epoch, self._settings.limits, self._all_topics()
         )
         if isinstance(machine, GroupError):
             return ConsumerHeartbeatResponse(error=machine, message=f"there is no consumer group {group_id!r}")
@@ -236,7 +236,7 @@ class Coordinator:
         if error is not GroupError.NONE:
             return error
         if machine is None:
-            group.machine = ClassicGroup(group_id, self._settings.groups)
+            group.machine = ClassicGroup(group_id, self._settings.limits)
         elif isinstance(machine, ClassicGroup):
             machine.touch(self._now(), member_id)
         now_ms = self._clock.now_ms()
@@ -302,7 +302,7 @@ class Coordinator:
             self._require_ours(group_id)
             machine = None
             if held.exists:
-                machine = restore(group_id, snapshot, self._now(), self._settings.groups, self._all_topics())
+                machine = restore(group_id, snapshot, self._now(), self._settings.limits, self._all_topics())
             self._make_room()
         except CatenaError as error:
             return error

@@ -62,8 +62,17 @@ class Produce:
         response = ProduceResponse(
             responses=[await self._topic(topic, request.version, body, appends) for topic in body.topic_data]
         )
-        answer = self._tasks.spawn("produce", self._append(appends, response, body.acks))
-        return Later(answer)
+        return Later(self._begin(appends, response, body.acks))
+
+    def _begin(
+        self, appends: list[_Append], response: ProduceResponse, acks: int
+    ) -> asyncio.Future[Message | HangUp | None]:
+        """Each append has a task that was made here: tasks start in the order in which they are made, and so the
+        appends of this request take their places behind those of the one before it, however many each has."""
+        if len(appends) == 1:
+            return self._tasks.spawn("produce", self._append_one(appends[0], response, acks))
+        running = [self._tasks.spawn("append", _caught(append.log.append(append.entry))) for append in appends]
+        return self._tasks.spawn("produce", self._append_many(appends, running, response, acks))
 
     async def _topic(
         self, topic: TopicProduceData, version: int, body: ProduceRequest, appends: list[_Append]
@@ -112,27 +121,39 @@ class Produce:
                 raise Refused(Code.INVALID_TIMESTAMP, fault)
         return _Append(self._open_log(topic, data.index), entry, part)
 
-    async def _append(self, appends: list[_Append], response: ProduceResponse, acks: int) -> Message | HangUp | None:
-        results: list[Offset | CatenaError]
-        if len(appends) == 1:  # most requests of small batches, and a gather costs as much as all the rest
-            results = [await _caught(appends[0].log.append(appends[0].entry))]
-        else:
-            results = await asyncio.gather(*(_caught(append.log.append(append.entry)) for append in appends))
-        for append, result in zip(appends, results, strict=True):
-            if isinstance(result, int):
-                append.response.base_offset = result
-                append.response.log_start_offset = append.log.seen_start
-            else:
-                if isinstance(result, UnknownTopic):
-                    self._view.forget(result.topic)
-                _refuse(append.response, code_of(result), str(result))
-        if acks != 0:
-            return response
-        faults = [part for topic in response.responses for part in topic.partition_responses if part.error_code]
-        if faults:
-            # The only way to tell who does not listen; Kafka does so, too.
-            return HangUp(f"a batch without acks was refused: {faults[0].error_message}")
-        return None
+    async def _append_one(self, append: _Append, response: ProduceResponse, acks: int) -> Message | HangUp | None:
+        self._tell(append, await _caught(append.log.append(append.entry)))
+        return _answer(response, acks)
+
+    async def _append_many(
+        self,
+        appends: list[_Append],
+        running: list[asyncio.Task[Offset | CatenaError]],
+        response: ProduceResponse,
+        acks: int,
+    ) -> Message | HangUp | None:
+        for append, result in zip(appends, await asyncio.gather(*running), strict=True):
+            self._tell(append, result)
+        return _answer(response, acks)
+
+    def _tell(self, append: _Append, result: Offset | CatenaError) -> None:
+        if isinstance(result, int):
+            append.response.base_offset = result
+            append.response.log_start_offset = append.log.seen_start
+            return
+        if isinstance(result, UnknownTopic):
+            self._view.forget(result.topic)
+        _refuse(append.response, code_of(result), str(result))
+
+
+def _answer(response: ProduceResponse, acks: int) -> Message | HangUp | None:
+    if acks != 0:
+        return response
+    faults = [part for topic in response.responses for part in topic.partition_responses if part.error_code]
+    if faults:
+        # The only way to tell who does not listen; Kafka does so, too.
+        return HangUp(f"a batch without acks was refused: {faults[0].error_message}")
+    return None
 
 
 async def _caught(append: Awaitable[Offset]) -> Offset | CatenaError:

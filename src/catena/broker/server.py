@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeAlias
@@ -58,8 +59,9 @@ class Server:
         try:
             listener = await self._network.listen(host, port, lambda: self._connect(name))
         except OSError as error:
+            remedy = "choose another port" if error.errno == errno.EADDRINUSE else "check the address"
             raise ConfigError(
-                f"listener {name!r} can't listen on {host}:{port}: {error.strerror or error}; choose another port"
+                f"listener {name!r} can't listen on {host}:{port}: {error.strerror or error}; {remedy}"
             ) from error
         if not self._listeners:
             self._tasks.spawn("check connections", self._check())

@@ -236,13 +236,14 @@ class _Display:
         self._states: dict[str, str] = {}
         self._live: AbstractContextManager[Any] = nullcontext()
         self._silent = silent
+        self._ends_its_line = True
         if not silent:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(
-                get_renderable=self._table, console=Console(stderr=True, highlight=False), refresh_per_second=10
-            )
+            console = Console(stderr=True, highlight=False)
+            self._ends_its_line = console.is_terminal
+            self._live = Live(get_renderable=self._table, console=console, refresh_per_second=10)
 
     def __enter__(self) -> _Display:
         self._live.__enter__()
@@ -250,12 +251,14 @@ class _Display:
 
     def __exit__(self, *error: Any) -> None:
         self._live.__exit__(*error)
+        if not self._ends_its_line:
+            print(file=sys.stderr)
 
     def state(self, name: str, state: str) -> None:
         self._states[name] = state
 
     def last_lines(self, name: str, lines: Sequence[str]) -> None:
-        if not self._silent:
+        if lines and not self._silent:
             print(f"the log of {name} ends with", *lines, sep="\n  ", file=sys.stderr)
 
     def _table(self) -> Any:

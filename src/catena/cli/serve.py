@@ -23,6 +23,7 @@ from catena.cli.listeners import FORM, parse_listeners
 from catena.cli.options import Common, Config, Data, Debug, Json, common
 from catena.cli.output import print_json
 from catena.cli.running import TROUBLE, reporting
+from catena.errors import ConfigError
 from catena.logs import LogFormat, configure
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def serve(
     with reporting(options):
         listeners = parse_listeners(listener or [])
         if port is not None:
-            listeners.setdefault("main", {})["port"] = port
+            if "main" in listeners:
+                raise ConfigError("options --port and --listener main=...: both say the port of the listener 'main'")
+            listeners["main"] = {"port": port}
         settings = load_settings(options, listeners, http_port, {"id": node_id, "rack": rack, "roles": roles})
 
         def announce(node: ServingNode) -> None:

@@ -130,12 +130,13 @@ class PostgresServer:
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
-        with suppress(ProcessLookupError):
-            os.kill(self._pid, number)
+        if self._pid:  # 0 would be our own process group: it ended before it said its number
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, number)
         try:
             keeper.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            os.kill(self._pid, signal.SIGKILL)
+            keeper.kill() if not self._pid else os.kill(self._pid, signal.SIGKILL)
             keeper.wait()
         assert keeper.stdin is not None
         keeper.stdin.close()
