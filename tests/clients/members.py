@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -59,26 +61,35 @@ class LibrdkafkaMember:
 
 
 class KafkaPythonMember:
+    """Polls in a thread of its own: a poll that ends before the group has settled begins to join all over again."""
+
     def __init__(self, bootstrap: str, group: str, topic: str) -> None:
         self.read: list[Place] = []
-        self.consumer = KafkaConsumer(
+        self.partitions: list[int] = []
+        self._ends = threading.Event()
+        self._consumer = KafkaConsumer(
             topic,
             bootstrap_servers=bootstrap.split(","),
             group_id=group,
             auto_offset_reset="earliest",
             heartbeat_interval_ms=500,
         )
-
-    @property
-    def partitions(self) -> list[int]:
-        return sorted(assigned.partition for assigned in self.consumer.assignment())
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
 
     def poll(self) -> None:
-        for messages in self.consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
-            self.read += [(message.partition, message.offset) for message in messages]
+        """It does so by itself."""
 
     def close(self) -> None:
-        self.consumer.close()
+        self._ends.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with closing(self._consumer) as consumer:
+            while not self._ends.is_set():
+                for messages in consumer.poll(timeout_ms=1000).values():
+                    self.read += [(message.partition, message.offset) for message in messages]
+                self.partitions = sorted(assigned.partition for assigned in consumer.assignment())
 
 
 def wait_until_shared(members: Sequence[Member], shares: Sequence[int]) -> None:

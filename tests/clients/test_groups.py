@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TypeVar
 
 import pytest
@@ -57,18 +57,18 @@ def committed(cluster: Cluster, group: str, topic: str) -> list[int]:
 def join_and_leave(cluster: Cluster, topic: str, group: str, member: Callable[[], M]) -> M:
     """The first is alone, then there are two, then the second is alone; each time all records are read."""
     places = write(cluster, topic, 1)
-    first = member()
-    wait_until_shared([first], [4])
-    wait_until_read([first], places)
-    second = member()
-    wait_until_shared([first, second], [2, 2])
-    places = write(cluster, topic, 2)
-    wait_until_read([first, second], places)
-    first.close()
-    wait_until_shared([second], [4])
-    places = write(cluster, topic, 3)
-    wait_until_read([second], {place for place in places if place[1] >= 2 * EACH})
-    second.close()
+    with ExitStack() as opened:
+        first = opened.enter_context(closing(member()))
+        wait_until_shared([first], [4])
+        wait_until_read([first], places)
+        second = opened.enter_context(closing(member()))
+        wait_until_shared([first, second], [2, 2])
+        places = write(cluster, topic, 2)
+        wait_until_read([first, second], places)
+        first.close()
+        wait_until_shared([second], [4])
+        places = write(cluster, topic, 3)
+        wait_until_read([second], {place for place in places if place[1] >= 2 * EACH})
     assert sorted([*first.read, *second.read]) == sorted(places), "each record once: offsets are committed on leaving"
     assert committed(cluster, group, topic) == [3 * EACH] * PARTITIONS
     return first

@@ -57,6 +57,12 @@ def test_a_partition_is_given_on_only_when_its_owner_says_that_it_let_go(world: 
     assert world.state == "Stable"
 
 
+def test_a_member_that_says_that_it_has_something_else_is_told_again(world: World) -> None:
+    world.join("a")
+    assert world.send("a", 1, owned={T: [0, 1, 2, 3]}).assignment is None
+    assert world.send("a", 1, owned={T: [0]}).assignment == {T: [0, 1, 2, 3]}
+
+
 def test_a_leaving_member_frees_its_partitions_at_once(world: World) -> None:
     a, b = world.two()
     left = world.send("b", -1)

@@ -251,14 +251,15 @@ class ConsumerGroup:
             if settled
             else self._settings.consumer_unsettled_heartbeat_interval_s
         )
+        # An answer may be lost: who has not given something up, or says that it has something else, is told again.
+        is_told = member.state is not MemberState.UNREVOKED and owned in (None, member.assigned)
         return ConsumerHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=round(interval * 1000),
-            # An answer may be lost: who is to give something up is told so until it has.
-            assignment=to_assignment(member.assigned)
-            if is_full or member.assigned != before or member.state is MemberState.UNREVOKED
-            else None,
+            assignment=None
+            if is_told and not is_full and member.assigned == before
+            else to_assignment(member.assigned),
         )
 
     def _joining(self, now: float, request: ConsumerHeartbeatRequest) -> ConsumerMember:
