@@ -201,5 +201,5 @@ def ends_of_links_are_ignored_by_reads() -> Iterator[None]:
 
 @mutation
 def batches_sent_after_a_failed_one_are_taken() -> Iterator[None]:
-    with replaced(FailedProducers, "note", lambda _self, _header: None):
+    with replaced(FailedProducers, "note", lambda _self, _header, _now: None):
         yield

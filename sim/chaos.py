@@ -48,7 +48,7 @@ class Tally:
 
 
 class Chaos:
-    """Strikes processes as the seed has it, up to a number of times, until `heal`."""
+    """Strikes processes until `heal`: once at each of the aims, and elsewhere up to a number of times."""
 
     def __init__(self, loop: SimLoop, random: Chance, faults: ProcessFaults, history: History, tally: Tally) -> None:
         self._loop = loop
@@ -57,6 +57,7 @@ class Chaos:
         self._history = history
         self._tally = tally
         self._left = faults.strikes_max
+        self._aims = set(faults.aims)
         self._on_crash: Callable[[Process], None] = lambda _: None
         self._healed = False
 
@@ -73,17 +74,24 @@ class Chaos:
         """Whether the process that is about to take this step is to be struck."""
         self._tally.steps[step] += 1
         faults = self._faults
-        if self._healed or self._left <= 0 or process is None:
+        if self._healed or process is None:
             return None
-        if self._random.random() >= (faults.target_strike if step in faults.targets else faults.step_strike):
-            return None
+        if step not in self._aims:
+            chance = faults.target_strike if step in faults.targets else faults.step_strike
+            if self._left <= 0 or self._random.random() >= chance:
+                return None
         return Strike(self._draw_blow(), self._random.choice((Moment.BEFORE, Moment.APPLIED)))
 
     def strike(self, process: Process, step: str, strike: Strike) -> None:
         """A process that has died or frozen meanwhile can't be struck any more."""
-        if not process.alive or process.paused or self._left <= 0 or self._healed:
+        if not process.alive or process.paused or self._healed:
             return
-        self._left -= 1
+        if step in self._aims:
+            self._aims.remove(step)
+        elif self._left > 0:
+            self._left -= 1
+        else:
+            return
         self._tally.strikes[step, strike.moment.value, strike.blow.value] += 1
         self._history.note(f"{process} {strike.blow.value} {strike.moment.value} {step}")
         if strike.blow is Blow.CRASH:

@@ -24,7 +24,7 @@ from catena.formats.record_batch import parse_header
 from catena.formats.records import build_batch
 from catena.loglets.base import Batch, Entry
 from catena.virtual_log.log import FoundTime, VirtualLog
-from sim.cluster import Machine, NoAnswer, NotConnected, OtherIncarnation, World
+from sim.cluster import LogMachine, OtherIncarnation, World
 from sim.history import (
     Append,
     Call,
@@ -42,6 +42,7 @@ from sim.history import (
     Wait,
 )
 from sim.loop import Chance
+from sim.machine import NoAnswer, NotConnected
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class Client:
         self.random = Chance(f"{name} {world.scenario.seed}")
         self.history = world.history
 
-    def some_machine(self) -> Machine:
+    def some_machine(self) -> LogMachine:
         return self.random.choice(self.world.machines)
 
     async def think(self, seconds: float | None = None) -> None:
@@ -84,13 +85,13 @@ class Client:
         call = Append(log, self.name, 0, batch=batch, count=count, timestamp_ms=now_ms, stamp=stamp)
         return call, Entry(parse_header(data), data)
 
-    async def append(self, call: Append, entry: Entry, machine: Machine) -> Exception | None:
+    async def append(self, call: Append, entry: Entry, machine: LogMachine) -> Exception | None:
         """One attempt; returns why there is no ack. Whether that settles the append is for the caller to say."""
         (error,) = await self.append_in_order([(call, entry)], machine)
         return error
 
     async def append_in_order(
-        self, batches: Sequence[tuple[Append, Entry]], machine: Machine
+        self, batches: Sequence[tuple[Append, Entry]], machine: LogMachine
     ) -> list[Exception | None]:
         """One attempt with all of them, called one after the other; for each why there is no ack."""
         pipeline = 0
@@ -122,7 +123,7 @@ class Client:
         self.history.note(f"{self.name} {call.log} append batch {call.batch}: {_brief(answer)}")
         return answer
 
-    async def read(self, log: LogId, offset: int, machine: Machine, max_bytes: int, final: bool = False) -> Read:
+    async def read(self, log: LogId, offset: int, machine: LogMachine, max_bytes: int, final: bool = False) -> Read:
         call = Read(log, self.name, 0, offset=offset, final=final)
 
         def take(batches: list[Batch]) -> str:
@@ -135,7 +136,7 @@ class Client:
         await self._ask(call, f"read {offset}", machine, lambda handle: handle.read(offset, max_bytes), take)
         return call
 
-    async def wait_for_tail(self, log: LogId, beyond: int, machine: Machine, max_wait_s: float) -> None:
+    async def wait_for_tail(self, log: LogId, beyond: int, machine: LogMachine, max_wait_s: float) -> None:
         """A hint: nothing to check but that it comes back."""
         await self._ask(
             Wait(log, self.name, 0),
@@ -145,7 +146,7 @@ class Client:
             lambda _: "woken",
         )
 
-    async def tail(self, log: LogId, machine: Machine) -> Tail:
+    async def tail(self, log: LogId, machine: LogMachine) -> Tail:
         call = Tail(log, self.name, 0)
 
         def take(tail: int) -> str:
@@ -155,7 +156,7 @@ class Client:
         await self._ask(call, "tail", machine, lambda handle: handle.tail(), take)
         return call
 
-    async def start(self, log: LogId, machine: Machine) -> Start:
+    async def start(self, log: LogId, machine: LogMachine) -> Start:
         call = Start(log, self.name, 0)
 
         def take(start: int) -> str:
@@ -165,7 +166,7 @@ class Client:
         await self._ask(call, "start", machine, lambda handle: handle.start(), take)
         return call
 
-    async def find_time(self, log: LogId, timestamp_ms: int, machine: Machine) -> FindTime:
+    async def find_time(self, log: LogId, timestamp_ms: int, machine: LogMachine) -> FindTime:
         call = FindTime(log, self.name, 0, timestamp_ms=timestamp_ms)
 
         def take(found: FoundTime | None) -> str:
@@ -175,7 +176,7 @@ class Client:
         await self._ask(call, f"find time {timestamp_ms}", machine, lambda handle: handle.find_time(timestamp_ms), take)
         return call
 
-    async def seal(self, log: LogId, machine: Machine) -> Seal:
+    async def seal(self, log: LogId, machine: LogMachine) -> Seal:
         call = Seal(log, self.name, 0)
 
         def take(tail: int) -> str:
@@ -185,7 +186,7 @@ class Client:
         await self._ask(call, "seal", machine, lambda handle: handle.seal(), take)
         return call
 
-    async def reconfigure(self, log: LogId, kind: str, machine: Machine) -> Reconfigure:
+    async def reconfigure(self, log: LogId, kind: str, machine: LogMachine) -> Reconfigure:
         """Whatever it failed with, its intent may stand, and somebody may finish it later."""
         call = Reconfigure(log, self.name, 0, kind=kind)
         await self._ask(
@@ -193,7 +194,7 @@ class Client:
         )
         return call
 
-    async def trim(self, log: LogId, offset: int, machine: Machine) -> Trim:
+    async def trim(self, log: LogId, offset: int, machine: LogMachine) -> Trim:
         call = Trim(log, self.name, 0, offset=offset)
         await self._ask(call, f"trim {offset}", machine, lambda handle: handle.trim(offset), lambda _: str(offset))
         return call
@@ -202,7 +203,7 @@ class Client:
         self,
         call: Call,
         what: str,
-        machine: Machine,
+        machine: LogMachine,
         work: Callable[[VirtualLog], Coroutine[Any, Any, T]],
         take: Callable[[T], str],
     ) -> None:

@@ -1,19 +1,12 @@
-"""Machines that run the product's `Node`, one process at a time, on the stores that all share.
-
-Clients live outside of all processes and speak to a node by `Machine.call`, as over a network: the work runs in the
-node's process, and the caller gets its answer, or `NoAnswer` when the process dies or the caller's patience ends; then
-the work may have been done, may be done yet, or never. A machine starts a new process some time after a crash.
-"""
+"""Machines that run the product's `Node` on the stores that all share, and the world that they make up."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any, TypeVar
 
 from catena.config import Settings
-from catena.errors import OutcomeUnknown, RetryLater
 from catena.loglets.memory import MemoryMedium
 from catena.node import Node
 from catena.objects.memory import MemoryObjects
@@ -23,106 +16,69 @@ from sim.checker import Violation
 from sim.history import History, LogId
 from sim.invariants import Invariants
 from sim.loop import Chance, Process, SimLoop
+from sim.machine import Machine
 from sim.runtime import SimClock, SimEntropy
 from sim.scenario import Scenario
 from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, Wire, at_once
 
 T = TypeVar("T")
 
-RESTART_S = 2.0
 PATIENCE_S = 20.0
 LEASE = "llog/lease"
 """An ephemeral record that at most one session has."""
-
-
-class NotConnected(Exception):
-    """No node runs on this machine now; nothing was sent."""
-
-
-class NoAnswer(Exception):
-    """The node died, or took too long: the work may or may not be done, now or later."""
 
 
 class OtherIncarnation(Exception):
     """The node knows the topic under another id; nothing was done."""
 
 
-class Machine:
+class LogMachine(Machine[Node]):
     def __init__(self, name: str, world: World) -> None:
-        self.name = name
-        self.process: Process | None = None
-        self.node: Node | None = None
+        super().__init__(name, world.loop, world.random, world.history, world.scenario.processes.skew_ms)
         self._world = world
-        self._starts = 0
-        self._calls: dict[asyncio.Future[Any], asyncio.Task[Any]] = {}
         self._held: dict[LogId, VirtualLog] = {}
         self._up: asyncio.Future[None] = world.loop.create_future()
 
-    def start(self) -> None:
-        """Begin a new process; it retries until its node is up."""
-        self._starts += 1
-        self.process = process = Process(f"{self.name}#{self._starts}")
-        self._world.history.note(f"{process} starts")
-        self._world.loop.create_task(self._run(), context=process.context)
+    async def _start_node(self, clock: SimClock, entropy: SimEntropy) -> Node:
+        world = self._world
+        return await Node.start(
+            Settings(diskless=world.scenario.diskless),
+            meta=world.meta_for_a_process(),
+            objects=world.objects_for_a_process(),
+            clock=clock,
+            entropy=entropy,
+            memory=world.medium,
+        )
 
     async def _run(self) -> None:
-        world = self._world
-        clock = SimClock(world.loop, world.random.randint(-1, 1) * world.scenario.processes.skew_ms)
-        entropy = SimEntropy(world.random.getrandbits(64))
-        while True:
-            try:
-                node = await Node.start(
-                    Settings(diskless=world.scenario.diskless),
-                    meta=world.meta_for_a_process(),
-                    objects=world.objects_for_a_process(),
-                    clock=clock,
-                    entropy=entropy,
-                    memory=world.medium,
-                )
-            except (RetryLater, OutcomeUnknown):
-                await clock.sleep(0.1)
-                continue
-            break
-        self.node = node
+        await super()._run()
         self._up.set_result(None)
 
     def crashed(self, process: Process) -> None:
-        """Clients see their connections break; some time later the machine is up again."""
-        if process is not self.process:
-            return
-        self.node = None
-        self._held.clear()
-        if self._up.done():
-            self._up = self._world.loop.create_future()
-        for answer in list(self._calls):
-            self._give_up(answer, f"{process} died")
-        delay = RESTART_S * self._world.random.random()
-        self._world.loop.call_later(delay, self.start, context=self._world.loop.outside)
+        if process is self.process:
+            self._held.clear()
+            if self._up.done():
+                self._up = self._world.loop.create_future()
+        super().crashed(process)
 
     async def wait_until_up(self) -> None:
         await asyncio.shield(self._up)
 
-    async def kill(self) -> None:
-        """End the process as `kill -9` would, and wait until the next one is up."""
-        process = self.process
-        if process is not None and process.alive:
-            self._world.history.note(f"{process} killed")
-            self._world.loop.crash(process)
-            self.crashed(process)
+    async def restart(self) -> None:
+        """Kill the process, and wait until the next one is up."""
+        self.kill()
         await self.wait_until_up()
 
     async def stop(self) -> None:
         """A clean end: close the node and wait until it has."""
-        node = self.node
-        if node is not None:
+        node, process = self.node, self.process
+        if node is not None and process is not None:
             self.node = None
-            await self._run_in_process(node.close(), PATIENCE_S)
+            await self._run_in_process(process, node.close(), PATIENCE_S, self._world.draws_cancel)
 
     async def call(self, work: Callable[[Node], Coroutine[Any, Any, T]], patience_s: float = PATIENCE_S) -> T:
-        node, process = self.node, self.process
-        if node is None or process is None or not process.alive:
-            raise NotConnected(self.name)
-        return await self._run_in_process(work(node), patience_s)
+        node, process = self._connect()
+        return await self._run_in_process(process, work(node), patience_s, self._world.draws_cancel)
 
     async def call_log(
         self, log: LogId, work: Callable[[VirtualLog], Coroutine[Any, Any, T]], patience_s: float = PATIENCE_S
@@ -139,41 +95,6 @@ class Machine:
             self._held[log] = held
         return await work(held)
 
-    async def _run_in_process(self, work: Coroutine[Any, Any, T], patience_s: float) -> T:
-        loop, process = self._world.loop, self.process
-        assert process is not None
-        answer: asyncio.Future[T] = loop.create_future()
-        task = loop.create_task(work, context=process.context.copy())
-        self._calls[answer] = task
-        task.add_done_callback(partial(self._answered, answer), context=loop.outside)
-        timer = loop.call_later(patience_s, self._lose_patience, answer, context=loop.outside)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            self._calls.pop(answer, None)
-
-    def _answered(self, answer: asyncio.Future[T], task: asyncio.Task[T]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if answer.done():
-            return
-        if task.cancelled():
-            answer.set_exception(NoAnswer("cancelled"))
-        elif error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(task.result())
-
-    def _lose_patience(self, answer: asyncio.Future[Any]) -> None:
-        task = self._calls.get(answer)
-        self._give_up(answer, "no answer in time")
-        if task is not None and self._world.random.random() < self._world.scenario.processes.cancels:
-            task.cancel()
-
-    def _give_up(self, answer: asyncio.Future[Any], why: str) -> None:
-        if not answer.done():
-            answer.set_exception(NoAnswer(why))
-
 
 class World:
     """All there is in one run."""
@@ -182,6 +103,7 @@ class World:
         self.scenario = scenario
         self.loop = loop
         self.history = history
+        self.tally = tally
         self.random = Chance(f"world {scenario.seed}")
         self.chaos = Chaos(loop, self.random, scenario.processes, history, tally)
         self.invariants = Invariants()
@@ -198,7 +120,7 @@ class World:
         """By topic: the incarnations that clients know of."""
         self.violations: list[Violation] = []
         """What clients met and no rule over the history would see."""
-        self.machines = [Machine(f"n{number}", self) for number in range(scenario.nodes)]
+        self.machines = [LogMachine(f"n{number}", self) for number in range(scenario.nodes)]
 
     async def start(self) -> None:
         self.chaos.start(self._crashed)
@@ -212,6 +134,9 @@ class World:
         self.chaos.heal()
         self._meta_wire.heal()
         self._object_wire.heal()
+
+    def draws_cancel(self) -> bool:
+        return self.random.random() < self.scenario.processes.cancels
 
     def holder(self) -> str | None:
         """The session that has the lease now."""

@@ -14,11 +14,11 @@ from catena.wire.messages import offset_fetch as fetches
 from catena.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from catena.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from catena.wire.schema import Message
-from sim.cluster import NoAnswer, NotConnected
 from sim.group_cluster import GroupMachine, GroupWorld
 from sim.group_history import NOTHING, SIMPLE, Commit, Fetch, Removal, Slot
 from sim.history import Outcome
 from sim.loop import Chance
+from sim.machine import NoAnswer, NotConnected
 
 REFUSALS = frozenset(
     {

@@ -1,16 +1,12 @@
 """Machines that run what a serving node is made of, as far as groups go, on the one meta store that all share.
 
-Clients live outside of all processes and speak to a node by `GroupMachine.call`: a request goes in, and the answer of
-the product's own handlers comes out, or `NoAnswer`. See `cluster`, which does the same for the log.
+Clients speak to a node by `GroupMachine.call`: a request goes in, and the answer of the product's own handlers comes
+out, or `NoAnswer`. See `cluster`, which does the same for the log.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from functools import partial
-from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,7 +16,7 @@ from catena.broker.group_offsets import GroupOffsets
 from catena.broker.groups import Groups
 from catena.cluster.membership import Membership, MembershipSettings
 from catena.cluster.view import Address, NodeProfile
-from catena.errors import ConfigError, OutcomeUnknown, RetryLater
+from catena.errors import ConfigError, RetryLater
 from catena.groups.base import GroupSettings
 from catena.meta import keys
 from catena.runtime import Clock, Entropy
@@ -33,16 +29,14 @@ from catena.wire.requests import Request
 from catena.wire.schema import Message
 from sim.chaos import Chaos, Tally
 from sim.checker import Violation
-from sim.cluster import RESTART_S, NoAnswer, NotConnected
 from sim.group_history import GroupHistory, Slot
 from sim.group_invariants import GroupInvariants
 from sim.group_scenario import GroupScenario
 from sim.group_steps import GroupMeta
 from sim.loop import Chance, Process, SimLoop
+from sim.machine import Machine, NoAnswer
 from sim.runtime import SimClock, SimEntropy
 from sim.stores import ObservedMeta, Wire, at_once
-
-T = TypeVar("T")
 
 LISTENER = "main"
 TOPICS = ("a", "b")
@@ -117,58 +111,22 @@ def _settings(scenario: GroupScenario) -> CoordinatorSettings:
     )
 
 
-class GroupMachine:
+class GroupMachine(Machine[GroupNode]):
     def __init__(self, number: int, world: GroupWorld) -> None:
-        self.name = f"n{number}"
+        super().__init__(f"n{number}", world.loop, world.random, world.history, world.scenario.processes.skew_ms)
         self.address = Address(self.name, number)
-        self.process: Process | None = None
-        self.node: GroupNode | None = None
         self._world = world
-        self._starts = 0
-        self._calls: dict[asyncio.Future[Any], asyncio.Task[Any]] = {}
 
-    def start(self) -> None:
-        """Begin a new process; it retries until its node is up."""
-        self._starts += 1
-        self.process = process = Process(f"{self.name}#{self._starts}")
-        self._world.history.note(f"{process} starts")
-        self._world.loop.create_task(self._run(), context=process.context)
-
-    async def _run(self) -> None:
+    async def _start_node(self, clock: SimClock, entropy: SimEntropy) -> GroupNode:
         world = self._world
-        clock = SimClock(world.loop, world.random.randint(-1, 1) * world.scenario.processes.skew_ms)
-        entropy = SimEntropy(world.random.getrandbits(64))
-        while True:
-            try:
-                node = await GroupNode.start(world.scenario, world.meta_for_a_process(), clock, entropy, self.address)
-            except (RetryLater, OutcomeUnknown, ConfigError):
-                # ConfigError: the store still has the session of the process before.
-                await clock.sleep(0.1)
-                continue
-            break
-        self.node = node
+        try:
+            return await GroupNode.start(world.scenario, world.meta_for_a_process(), clock, entropy, self.address)
+        except ConfigError as error:
+            raise RetryLater("the store still has the session of the process before") from error
 
     @property
     def is_up(self) -> bool:
         return self.node is not None and self.process is not None and self.process.alive
-
-    def crashed(self, process: Process) -> None:
-        """Clients see their connections break; some time later the machine is up again."""
-        if process is not self.process:
-            return
-        self.node = None
-        for answer in list(self._calls):
-            self._give_up(answer, f"{process} died")
-        delay = RESTART_S * self._world.random.random()
-        self._world.loop.call_later(delay, self.start, context=self._world.loop.outside)
-
-    def kill(self) -> None:
-        """End the process as `kill -9` would."""
-        process = self.process
-        if process is not None and process.alive:
-            self._world.history.note(f"{process} killed")
-            self._world.loop.crash(process)
-            self.crashed(process)
 
     async def stop(self) -> bool:
         """A clean end. Returns whether the process is gone by it, and not by a crash, after which it starts again."""
@@ -176,63 +134,25 @@ class GroupMachine:
         if node is None or process is None:
             return False
         self.node = None
-        self._world.history.note(f"{process} leaves")
+        self._history.note(f"{process} leaves")
         try:
-            await self._run_in_process(process, node.close(), STOP_S)
+            await self._run_in_process(process, node.close(), STOP_S, lambda: False)
         except NoAnswer:
             pass  # it was struck, or hangs
         if not process.alive:
             return False
-        self._world.loop.crash(process)
-        for answer in list(self._calls):
-            self._give_up(answer, f"{process} has ended")
+        self._loop.crash(process)
+        self._hang_up(f"{process} has ended")
         return True
 
     async def call(self, name: str, body: Message, version: int, patience_s: float) -> Message:
-        node, process = self.node, self.process
-        if node is None or process is None or not process.alive:
-            raise NotConnected(self.name)
+        node, process = self._connect()
         request = Request(_apis[type(body)], version, 0, name, body)
         # A heartbeat of the consumer protocol that is overtaken by the next one takes its answer along, and nobody
         # says it again; so its sender hangs up, and the broker ends what has come over that connection.
         hangs_up = isinstance(body, ConsumerGroupHeartbeatRequest) or self._world.draws_cancel()
-        return await self._run_in_process(process, node.handle(request, Client(name, LISTENER)), patience_s, hangs_up)
-
-    async def _run_in_process(
-        self, process: Process, work: Coroutine[Any, Any, T], patience_s: float, hangs_up: bool = False
-    ) -> T:
-        loop = self._world.loop
-        answer: asyncio.Future[T] = loop.create_future()
-        task = loop.create_task(work, context=process.context.copy())
-        self._calls[answer] = task
-        task.add_done_callback(partial(self._answered, answer), context=loop.outside)
-        timer = loop.call_later(patience_s, self._lose_patience, answer, hangs_up, context=loop.outside)
-        try:
-            return await answer
-        finally:
-            timer.cancel()
-            self._calls.pop(answer, None)
-
-    def _answered(self, answer: asyncio.Future[T], task: asyncio.Task[T]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if answer.done():
-            return
-        if task.cancelled():
-            answer.set_exception(NoAnswer("cancelled"))
-        elif error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(task.result())
-
-    def _lose_patience(self, answer: asyncio.Future[Any], hangs_up: bool) -> None:
-        task = self._calls.get(answer)
-        self._give_up(answer, "no answer in time")
-        if task is not None and hangs_up:
-            task.cancel()
-
-    def _give_up(self, answer: asyncio.Future[Any], why: str) -> None:
-        if not answer.done():
-            answer.set_exception(NoAnswer(why))
+        work = node.handle(request, Client(name, LISTENER))
+        return await self._run_in_process(process, work, patience_s, lambda: hangs_up)
 
 
 class GroupWorld:
@@ -242,6 +162,7 @@ class GroupWorld:
         self.scenario = scenario
         self.loop = loop
         self.history = history
+        self.tally = tally
         self.random = Chance(f"group world {scenario.seed}")
         self.chaos = Chaos(loop, self.random, scenario.processes, history, tally)
         self.invariants = GroupInvariants(history.note)

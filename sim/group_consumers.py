@@ -14,29 +14,24 @@ from catena.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from sim.checker import Violation
-from sim.group_clients import GroupClient
 from sim.group_cluster import GroupWorld
 from sim.group_history import Beat, Slot
+from sim.group_members import Member
 from sim.history import Outcome
 
 JOINING, LEAVING, LEAVING_FOR_NOW = 0, -1, -2
 SOONER_S = 0.1
 
 
-class ConsumerMember(GroupClient):
+class ConsumerMember(Member):
     def __init__(self, world: GroupWorld, name: str, group: str, others: list[ConsumerMember]) -> None:
         """`others` are all members of the group, this one included."""
         super().__init__(world, name, group)
-        self.instance = f"i{name}" if self.draws(world.scenario.statics) else None
         self.member = f"{name}-1"
         self.epoch = JOINING
         self.former_epoch = JOINING
-        self.held: tuple[Slot, ...] = ()
         self.target: tuple[Slot, ...] = ()
         """What it was told last; it gives up what is not in it when it gets round to it."""
-        self.alive = True
-        self.epochs: list[int] = []
-        """All that it has reached."""
         self._others = others
         self._incarnation = 1
         self._sent_in_full = False
@@ -47,8 +42,8 @@ class ConsumerMember(GroupClient):
         self._interval_s = SOONER_S
 
     @property
-    def is_well(self) -> bool:
-        return self.world.healed or self.world.scenario.incident is not None
+    def round(self) -> int | None:
+        return None if self.epoch == JOINING else self.epoch
 
     def holds(self, slot: Slot) -> bool:
         """Whether it holds it now, as far as it can know."""
@@ -73,21 +68,6 @@ class ConsumerMember(GroupClient):
             await self.commit_own()
         if 0 < self.former_epoch < self.epoch and self.draws(0.15):
             await self.commit(self.some_slots(), self.member, self.former_epoch)
-
-    async def _falter(self) -> None:
-        kind = self.random.choice(("sleep", "sleep", "leave", "die", "restart"))
-        self.history.note(f"{self.name} {self.group}: {kind}")
-        if kind == "sleep":
-            await self.sleep(self.world.scenario.session_s)
-        elif kind == "leave":
-            await self._leave()
-            await self.sleep(1.0)
-        elif kind == "restart":
-            await self._leave()
-            self._incarnation += 1
-            self.member = f"{self.name}-{self._incarnation}"
-        else:
-            self.alive = False
 
     async def commit_own(self) -> bool:
         code = await self.commit(list(self.held) or self.some_slots(), self.member, self.epoch)
@@ -127,8 +107,8 @@ class ConsumerMember(GroupClient):
         if self.epoch > JOINING and answer.member_epoch != self.epoch:
             self.former_epoch = self.epoch
         self.epoch = ask.epoch = answer.member_epoch
-        if not self.epochs or self.epochs[-1] != self.epoch:
-            self.epochs.append(self.epoch)
+        if not self.rounds or self.rounds[-1] != self.epoch:
+            self.rounds.append(self.epoch)
         self._interval_s = answer.heartbeat_interval_ms / 1000
         heard_before_s, self._heard_s = self._heard_s, sent_s
         if answer.assignment is not None:
@@ -177,6 +157,11 @@ class ConsumerMember(GroupClient):
         told = isinstance(answer, ConsumerGroupHeartbeatResponse)
         self.history.note(f"{self.name} {self.group} left: {'answered' if told else 'no answer'}")
         self._lose_all()
+
+    async def _restart(self) -> None:
+        await self._leave()
+        self._incarnation += 1
+        self.member = f"{self.name}-{self._incarnation}"
 
     def _heed_member(self, code: int) -> None:
         self.heed(code)

@@ -6,8 +6,7 @@ the group go and takes it over anew, so it costs time and nothing else. The oppo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -30,22 +29,10 @@ from catena.meta import keys
 from catena.meta.base import Check, Committed, Put
 from catena.types import ANY, Version
 from sim.group_run import run_seed
-from sim.mutating import Mutation, nothing, replaced
-from sim.run import Result
+from sim.mutating import Mutation, listing, nothing, replaced
 
 GROUP_MUTATIONS: list[Mutation] = []
-
-
-def first_catch(mutation: Mutation, seeds: Iterable[int]) -> Result | None:
-    """The first of these seeds that fails while the bug is in; None if it goes unnoticed."""
-    with mutation.broken():
-        return next((result for result in map(run_seed, seeds) if result.violations), None)
-
-
-def group_mutation(make: Callable[[], Iterator[None]]) -> Callable[[], AbstractContextManager[None]]:
-    broken = contextmanager(make)
-    GROUP_MUTATIONS.append(Mutation(make.__name__.replace("_", " "), broken))
-    return broken
+group_mutation = listing(GROUP_MUTATIONS, run_seed)
 
 
 # The store

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sim.group_steps import DELETE_STEPS, GROUP_STEPS
 from sim.loop import Chance
-from sim.scenario import ProcessFaults, StoreFaults, WatchFaults
+from sim.scenario import ProcessFaults, StoreFaults, WatchFaults, maybe
 
 
 class Incident(enum.Enum):
@@ -89,27 +89,29 @@ def draw(seed: int) -> GroupScenario:
         sweep_ms=random.choice((3_000, 600_000)),
         initial_rebalance_delay_s=random.choice((0.0, 0.25)),
         meta=StoreFaults() if calm else _store_faults(random),
-        watches=WatchFaults(lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5)),
+        watches=WatchFaults(lost=maybe(random, 0.3, 0.5), stale=maybe(random, 0.3, 0.5)),
         processes=ProcessFaults() if calm else _process_faults(random),
     )
-    targets = drawn.processes.targets + DELETE_STEPS * drawn.deleters
-    return replace(drawn, processes=replace(drawn.processes, targets=targets))
-
-
-def _maybe(random: Chance, chance: float, most: float) -> float:
-    return most * random.random() ** 2 if random.random() < chance else 0.0
+    if not drawn.deleters or not drawn.processes.targets:
+        return drawn
+    processes = replace(
+        drawn.processes,
+        targets=drawn.processes.targets + DELETE_STEPS,
+        aims=("transact:delete" if drawn.transact else random.choice(("state:delete", "offsets:delete")),),
+    )
+    return replace(drawn, processes=processes)
 
 
 def _store_faults(random: Chance) -> StoreFaults:
     if random.random() < 0.25:
         return StoreFaults()
     return StoreFaults(
-        refused=_maybe(random, 0.4, 0.2),
-        lost_request=_maybe(random, 0.4, 0.2),
-        lost_answer=_maybe(random, 0.4, 0.25),
-        late=_maybe(random, 0.4, 0.25),
-        slow=_maybe(random, 0.4, 0.15),
-        outage=_maybe(random, 0.3, 0.01),
+        refused=maybe(random, 0.4, 0.2),
+        lost_request=maybe(random, 0.4, 0.2),
+        lost_answer=maybe(random, 0.4, 0.25),
+        late=maybe(random, 0.4, 0.25),
+        slow=maybe(random, 0.4, 0.15),
+        outage=maybe(random, 0.3, 0.01),
     )
 
 
@@ -117,7 +119,7 @@ def _process_faults(random: Chance) -> ProcessFaults:
     if random.random() < 0.1:
         return ProcessFaults()
     return ProcessFaults(
-        step_strike=_maybe(random, 0.6, 0.05),
+        step_strike=maybe(random, 0.6, 0.05),
         target_strike=random.choice((0.1, 0.3, 0.6)),
         targets=tuple(random.sample(GROUP_STEPS, 4)),
         pauses=random.choice((0.0, 0.3, 0.6, 0.9)),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from sim.checker import Violation
+from sim.group_classic_members import ClassicMember
 from sim.group_clients import (
     GroupClient,
     commit_now_and_then,
@@ -21,7 +22,7 @@ from sim.group_clients import (
 )
 from sim.group_cluster import GroupMachine, GroupWorld
 from sim.group_consumers import ConsumerMember
-from sim.group_members import NOT_JOINED, ClassicMember
+from sim.group_members import Member
 from sim.group_scenario import Incident
 from sim.stores import LATE_S, TIMEOUT_S
 
@@ -40,28 +41,22 @@ class Groups:
     def __init__(self, world: GroupWorld) -> None:
         scenario = world.scenario
         self.world = world
-        self.classic = {
-            f"classic{number}": [
-                ClassicMember(world, f"c{number}m{at}", f"classic{number}") for at in range(scenario.members)
-            ]
-            for number in range(scenario.classic_groups)
-        }
-        self.consumer: dict[str, list[ConsumerMember]] = {}
+        self._members: dict[str, list[Member]] = {}
+        for number in range(scenario.classic_groups):
+            group = f"classic{number}"
+            self._members[group] = [ClassicMember(world, f"c{number}m{at}", group) for at in range(scenario.members)]
         for number in range(scenario.consumer_groups):
-            members: list[ConsumerMember] = []
-            members += [
-                ConsumerMember(world, f"k{number}m{at}", f"consumer{number}", members) for at in range(scenario.members)
-            ]
-            self.consumer[f"consumer{number}"] = members
+            group, consumers = f"consumer{number}", list[ConsumerMember]()
+            consumers += [ConsumerMember(world, f"k{number}m{at}", group, consumers) for at in range(scenario.members)]
+            self._members[group] = [*consumers]
 
     @property
     def names(self) -> list[str]:
-        return [SIMPLE_GROUP, *self.classic, *self.consumer]
+        return [SIMPLE_GROUP, *self._members]
 
     def clients(self) -> list[Coroutine[Any, Any, None]]:
         world, scenario = self.world, self.world.scenario
-        live = [member.live() for members in self.classic.values() for member in members]
-        live += [member.live() for members in self.consumer.values() for member in members]
+        live = [member.live() for members in self._members.values() for member in members]
         live += [
             commit_now_and_then(GroupClient(world, f"s{number}", SIMPLE_GROUP))
             for number in range(scenario.simple_committers)
@@ -74,25 +69,17 @@ class Groups:
 
     def unsettled(self) -> str:
         """The first thing that is not as it should be in the long run; empty if there is none."""
-        for group, members in self.classic.items():
+        for group, members in self._members.items():
             alive = [member for member in members if member.alive]
-            generations = sorted({member.generation for member in alive})
-            if len(generations) > 1 or NOT_JOINED in generations:
-                return f"{group} has its members in generations {generations}"
-            if alive and sorted(slot for member in alive for slot in member.slots) != self.world.slots():
-                return f"{group} does not read every partition once: {[member.slots for member in alive]}"
-        for group, consumers in self.consumer.items():
-            living = [member for member in consumers if member.alive]
-            epochs = sorted({member.epoch for member in living})
-            if len(epochs) > 1 or 0 in epochs:
-                return f"{group} has its members in epochs {epochs}"
-            if living and sorted(slot for member in living for slot in member.held) != self.world.slots():
-                return f"{group} does not read every partition once: {[member.held for member in living]}"
+            rounds = [member.round for member in alive]
+            if None in rounds or len(set(rounds)) > 1:
+                return f"{group} has its members in the generations or epochs {rounds}"
+            if alive and sorted(slot for member in alive for slot in member.held) != self.world.slots():
+                return f"{group} does not read every partition once: {[member.held for member in alive]}"
         return ""
 
-    def members(self) -> list[ClassicMember | ConsumerMember]:
-        classic = [member for members in self.classic.values() for member in members if member.alive]
-        return [*classic, *(member for members in self.consumer.values() for member in members if member.alive)]
+    def alive(self) -> list[Member]:
+        return [member for members in self._members.values() for member in members if member.alive]
 
 
 async def run(world: GroupWorld) -> None:
@@ -127,11 +114,11 @@ async def _settle(groups: Groups) -> None:
 
 
 async def _befall(groups: Groups, incident: Incident) -> None:
-    """The coordinator of the classic group is struck; nobody may notice more than a moment without answers."""
+    """The coordinator of the first group is struck; nobody may notice more than a moment without answers."""
     world = groups.world
     machine = await _coordinator(groups)
     world.history.note(f"incident: {incident.value} of {machine.name}")
-    before = {member.name: _rounds(member) for member in groups.members()}
+    before = {member.name: len(member.rounds) for member in groups.alive()}
     if incident is Incident.DEATH:
         machine.kill()
     elif incident is Incident.STOP:
@@ -143,18 +130,14 @@ async def _befall(groups: Groups, incident: Incident) -> None:
     elif await machine.stop():
         machine.start()
     await world.loop.sleep(3 * world.scenario.session_s)
-    for member in groups.members():
-        if _rounds(member) > before[member.name]:
-            cost = f"{_rounds(member) - before[member.name]} rebalances of {member.name} in {member.group}"
+    for member in groups.alive():
+        if len(member.rounds) > before[member.name]:
+            cost = f"{len(member.rounds) - before[member.name]} rebalances of {member.name} in {member.group}"
             world.violations.append(Violation("failover", f"the {incident.value} of a coordinator cost {cost}"))
 
 
-def _rounds(member: ClassicMember | ConsumerMember) -> int:
-    return len(member.generations) if isinstance(member, ClassicMember) else len(member.epochs)
-
-
 async def _coordinator(groups: Groups) -> GroupMachine:
-    client = GroupClient(groups.world, "host", next(iter(groups.classic)))
+    client = GroupClient(groups.world, "host", groups.alive()[0].group)
     while client.machine is None:
         await client.fetch(groups.world.slots())
         await client.sleep(LOOK_S)
@@ -163,7 +146,7 @@ async def _coordinator(groups: Groups) -> GroupMachine:
 
 async def _look_at_everything(groups: Groups) -> None:
     world = groups.world
-    for member in groups.members():
+    for member in groups.alive():
         await _within_bounds(world, f"{member.name} commits in {member.group}", member.commit_own)
     for group in groups.names:
         client = GroupClient(world, f"last look at {group}", group)

@@ -15,7 +15,7 @@ from catena.node import Node
 from catena.types import ABSENT
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client
-from sim.cluster import LEASE, Machine
+from sim.cluster import LEASE, LogMachine
 
 TTL_MS = (300, 1500, 6000)
 HELD_S = 6.0
@@ -33,7 +33,7 @@ async def hold(client: Client) -> None:
             client.history.note(f"{client.name} lease on {machine.name}: {type(error).__name__}")
 
 
-async def take_at_last(client: Client, machine: Machine) -> None:
+async def take_at_last(client: Client, machine: LogMachine) -> None:
     """After healing: whoever held the lease is gone, or has let it go."""
     if not await machine.call(lambda node: _hold(client, node)):
         client.world.violations.append(Violation("liveness", f"{machine.name} does not get the lease after healing"))

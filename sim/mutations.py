@@ -30,9 +30,9 @@ from catena.meta.sessions import KeptSession
 from catena.runtime import Clock
 from catena.types import ANY, Buffers, Offset, TopicPartition, Version
 from sim import chain_mutations
-from sim.mutating import MUTATIONS, Mutation, first_catch, mutation, nothing, replaced
+from sim.mutating import MUTATIONS, Mutation, mutation, nothing, replaced
 
-__all__ = ["MUTATIONS", "Mutation", "chain_mutations", "first_catch"]
+__all__ = ["MUTATIONS", "Mutation", "chain_mutations"]
 
 
 @mutation

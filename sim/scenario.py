@@ -6,6 +6,7 @@ hit, does. Half of the seeds commit with `transact` and half without; in some th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +14,7 @@ from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.loglets.diskless.writer import WriterSettings
 from sim.loop import Chance
-from sim.steps import DELETE_STEPS, STEPS, TRIM_STEPS
+from sim.steps import DELETE_STEPS, LEASE_STEPS, MOVE_STEPS, SEAL_STEPS, STEPS, TRIM_STEPS, WRITE_STEPS
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class ProcessFaults:
     target_strike: float = 0.0
     """The same for the steps in `targets`."""
     targets: tuple[str, ...] = ()
+    aims: tuple[str, ...] = ()
+    """Steps that few take: the first process that comes to one is struck there, over and above `strikes_max`."""
     pauses: float = 0.0
     """Share of strikes that freeze the process for a while instead of killing it."""
     await_gap: int = 0
@@ -91,8 +94,17 @@ class Scenario:
 
 def draw(seed: int) -> Scenario:
     random = Chance(f"scenario {seed}")
-    trimmers, deleters = int(random.random() < 0.5), int(random.random() < 0.45)
-    targets = random.sample(STEPS, 4) + random.sample(TRIM_STEPS, trimmers) + random.sample(DELETE_STEPS, deleters)
+    fencers, trimmers, deleters = (int(random.random() < chance) for chance in (0.4, 0.5, 0.45))
+    reconfigurers, holders = random.choice((0, 1, 1, 2)), random.choice((0, 0, 1, 2))
+    clients = {
+        WRITE_STEPS: 1,
+        SEAL_STEPS: fencers,
+        MOVE_STEPS: reconfigurers,
+        TRIM_STEPS: trimmers,
+        DELETE_STEPS: deleters,
+        LEASE_STEPS: holders,
+    }
+    rare = [steps for steps, number in clients.items() if number]
     return Scenario(
         seed=seed,
         transact=random.random() if random.random() < 0.1 else float(seed % 2 == 0),
@@ -102,26 +114,26 @@ def draw(seed: int) -> Scenario:
         meta=_store_faults(random, objects=False),
         objects=_store_faults(random, objects=True),
         watches=WatchFaults(
-            lost=_maybe(random, 0.3, 0.5), stale=_maybe(random, 0.3, 0.5), spurious=_maybe(random, 0.3, 0.2)
+            lost=maybe(random, 0.3, 0.5), stale=maybe(random, 0.3, 0.5), spurious=maybe(random, 0.3, 0.2)
         ),
-        processes=_process_faults(random, tuple(targets)),
+        processes=_process_faults(random, rare),
         plain_writers=random.randint(1, 3),
         idempotent_writers=random.randint(1, 3),
         batches_per_writer=random.randint(3, 9),
         readers=random.randint(1, 3),
         lookers=random.randint(1, 2),
-        fencers=int(random.random() < 0.4),
-        reconfigurers=random.choice((0, 1, 1, 2)),
+        fencers=fencers,
+        reconfigurers=reconfigurers,
         trimmers=trimmers,
         deleters=deleters,
         restarters=int(random.random() < 0.3),
-        holders=random.choice((0, 0, 1, 2)),
+        holders=holders,
         think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
         diskless=_diskless_settings(random),
     )
 
 
-def _maybe(random: Chance, chance: float, most: float) -> float:
+def maybe(random: Chance, chance: float, most: float) -> float:
     """Off, or on with a rate of up to `most`; small rates are as likely as large ones."""
     return most * random.random() ** 2 if random.random() < chance else 0.0
 
@@ -135,7 +147,7 @@ def _store_faults(random: Chance, objects: bool) -> StoreFaults:
     weather = random.random()
     if weather < 0.15:
         return StoreFaults()
-    rate = partial(_maybe, random, 0.4) if weather < 0.8 else partial(_surely, random)
+    rate = partial(maybe, random, 0.4) if weather < 0.8 else partial(_surely, random)
     return StoreFaults(
         refused=rate(0.25),
         lost_request=rate(0.25),
@@ -162,16 +174,18 @@ def _diskless_settings(random: Chance) -> DisklessSettings:
     )
 
 
-def _process_faults(random: Chance, targets: tuple[str, ...]) -> ProcessFaults:
+def _process_faults(random: Chance, rare: Sequence[Sequence[str]]) -> ProcessFaults:
+    """`rare`: steps that few processes take, by the kinds of clients that are there and have them taken."""
     if random.random() < 0.15:
         return ProcessFaults()
     return ProcessFaults(
-        step_strike=_maybe(random, 0.6, 0.05),
+        step_strike=maybe(random, 0.6, 0.05),
         target_strike=random.choice((0.1, 0.3, 0.6)),
-        targets=targets,
+        targets=(*random.sample(STEPS, 4), *(random.choice(steps) for steps in rare)),
+        aims=tuple(random.choice(steps) for steps in random.sample(rare, min(2, len(rare)))),
         pauses=random.choice((0.0, 0.3, 0.5, 0.8)),
         await_gap=random.choice((0, 0, 300, 1000)),
         strikes_max=random.randint(1, 6),
-        cancels=_maybe(random, 0.3, 0.5),
+        cancels=maybe(random, 0.3, 0.5),
         skew_ms=random.choice((0, 0, 50, 100_000)),
     )

@@ -16,9 +16,10 @@ from catena.node import Node
 from sim.chaos import PAUSE_S_MAX
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
-from sim.cluster import Machine, NoAnswer, World
+from sim.cluster import LogMachine, World
 from sim.history import Append, Delete, LogId, Outcome, Stamp
 from sim.leases import hold, take_at_last
+from sim.machine import NoAnswer
 from sim.stores import LATE_S, TIMEOUT_S
 
 MAIN, DOOMED = "main", "doomed"
@@ -234,7 +235,7 @@ async def reconfigure(client: Client) -> None:
 
 async def trim(client: Client) -> None:
     """Anywhere up to the tail; often right after the log has moved, when what is trimmed lies in earlier links."""
-    for _ in range(client.random.randint(1, 3)):
+    for _ in range(client.random.randint(2, 5)):
         await client.think(0.5)
         log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
         if client.random.random() < 0.5:
@@ -283,7 +284,7 @@ async def restart(client: Client) -> None:
             await machine.stop()
         except NoAnswer as error:
             client.history.note(f"{machine.name} is not closed: {error}")
-        await machine.kill()
+        await machine.restart()
 
 
 async def heal(world: World) -> None:
@@ -292,7 +293,7 @@ async def heal(world: World) -> None:
     await world.loop.sleep(SETTLED_S)
     for machine in world.machines:
         if world.random.random() < 0.5:
-            await machine.kill()
+            await machine.restart()
         await machine.wait_until_up()
 
 
@@ -315,7 +316,7 @@ async def look_at_everything(world: World) -> None:
     await take_at_last(host, world.random.choice(world.machines))
 
 
-async def _wake_by_append(client: Client, log: LogId, machine: Machine) -> None:
+async def _wake_by_append(client: Client, log: LogId, machine: LogMachine) -> None:
     """Who waits for the tail on one node is woken by an append on another."""
     tail = await client.tail(log, machine)
     waiting = client.world.loop.create_task(client.wait_for_tail(log, tail.tail, machine, 2 * HEALED_S))
@@ -324,7 +325,7 @@ async def _wake_by_append(client: Client, log: LogId, machine: Machine) -> None:
     await waiting
 
 
-async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
+async def _append_surely(client: Client, log: LogId, machine: LogMachine) -> None:
     """A log that somebody left sealed is opened first; nothing else excuses a failure now."""
     for _ in range(2):
         call, entry = client.new_append(log)
@@ -337,7 +338,7 @@ async def _append_surely(client: Client, log: LogId, machine: Machine) -> None:
     client.world.violations.append(Violation("liveness", f"{log}: {machine.name} takes no append after healing"))
 
 
-async def _seal_and_reopen(client: Client, log: LogId, machine: Machine) -> None:
+async def _seal_and_reopen(client: Client, log: LogId, machine: LogMachine) -> None:
     """Whatever change somebody has left half done."""
     calls = await client.seal(log, machine), await client.reconfigure(log, client.random.choice(KINDS), machine)
     if any(call.outcome is not Outcome.OK for call in calls):
@@ -345,7 +346,7 @@ async def _seal_and_reopen(client: Client, log: LogId, machine: Machine) -> None
         client.world.violations.append(Violation("liveness", what))
 
 
-async def _read_to_the_tail(client: Client, log: LogId, machine: Machine) -> None:
+async def _read_to_the_tail(client: Client, log: LogId, machine: LogMachine) -> None:
     start, tail = await client.start(log, machine), await client.tail(log, machine)
     position = start.start
     while start.outcome is Outcome.OK and position < tail.tail:

@@ -224,7 +224,12 @@ class TestBounds:
         connections = clients.server._connections
         await until(lambda: any(each._frames.is_within for each in connections))
         (stalled,) = [each for each in connections if each._frames.is_within]
-        stalled.check(stalled.last_seen + SETTINGS.stalled_max_ms / 1000 + 1)
+        now = stalled.last_advanced
+        for second in range(0, 31, 5):
+            peer.socket.write(b"\0")  # a byte now and then is no progress
+            await peer.socket.drain()
+            stalled.check(now + second)
+        stalled.check(now + SETTINGS.stalled_max_ms / 1000 + 6)
         assert await peer.is_cut_off()
         idle.send(2)
         assert await idle.answer() == 2
@@ -238,7 +243,15 @@ class TestBounds:
         (connection,) = clients.server._connections
         await until(lambda: not connection._may_write.is_set())
         assert len(desk.asked) < 30
-        connection.check(connection.last_drained + SETTINGS.stalled_max_ms / 1000 + 1)
+        now, stalled_s = connection.last_drained, SETTINGS.stalled_max_ms / 1000
+        connection.check(now + stalled_s - 1)
+        left = connection._transport.get_write_buffer_size()
+        peer.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        await until(lambda: connection._transport.get_write_buffer_size() < left)
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        connection.check(now + stalled_s + 1)  # slow, but it goes on
+        assert clients.server.connections == 1
+        connection.check(now + 3 * stalled_s)
         await until(lambda: clients.server.connections == 0)
 
     async def test_who_is_idle_for_long_is_let_go(self, clients: Clients) -> None:

@@ -67,8 +67,10 @@ def three_node_settings(name: str, postgres: PostgresServer, s3: SeaweedServer) 
 
 async def _create_database(dsn: str, name: str) -> None:
     connection = await asyncpg.connect(dsn)
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
+    try:
+        await connection.execute(f"CREATE DATABASE {name}")
+    finally:
+        await connection.close()
 
 
 def running(cluster: Cluster) -> Iterator[Cluster]:

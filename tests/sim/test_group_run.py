@@ -1,11 +1,6 @@
-"""Whole runs of the group scenario: a first hundred are clean, and the same seed is the same bytes."""
+"""What only the group scenario has; whole runs of it are in `test_run`."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,16 +9,6 @@ from sim.__main__ import main
 from sim.group_run import run_seed
 from sim.group_scenario import Incident
 from sim.group_steps import GROUP_STEPS
-
-ROOT = Path(__file__).resolve().parents[2]
-FINGERPRINTS = "from sim.group_run import run_seed; print(*(run_seed(seed).fingerprint for seed in range(6)))"
-
-
-@pytest.mark.parametrize("first", range(0, 100, 20))
-def test_seeds_are_clean(first: int) -> None:
-    for seed in range(first, first + 20):
-        result = run_seed(seed)
-        assert result.violations == [], f"replay with: python -m sim run --scenario groups --seed {seed} -v"
 
 
 @pytest.mark.parametrize("incident", list(Incident))
@@ -35,25 +20,6 @@ def test_a_stable_group_survives_its_coordinator(incident: Incident, transact: b
     result = run_seed(seed, keep_transcript=True)
     assert f"incident: {incident.value}" in "\n".join(result.transcript)
     assert result.violations == []
-
-
-def fingerprints_in_another_process(hash_seed: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", FINGERPRINTS],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.split()
-
-
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    here = [run_seed(seed).fingerprint for seed in range(6)]
-    assert fingerprints_in_another_process("1") == here
-    assert fingerprints_in_another_process("2") == here
-    assert len(set(here)) == len(here)
 
 
 def test_the_command_line_runs_groups(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.__main__ import main
-from sim.mutations import MUTATIONS, first_catch
+from sim.mutations import MUTATIONS
 from sim.steps import STEPS
 
 BROKEN = next(mutation for mutation in MUTATIONS if mutation.name == "append is acked before it is committed")
@@ -27,7 +27,7 @@ def test_one_seed_can_be_replayed_with_a_transcript(capsys: pytest.CaptureFixtur
 
 
 def test_a_failure_prints_the_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
-    caught = first_catch(BROKEN, range(50))
+    caught = BROKEN.first_catch(range(50))
     assert caught is not None
     with BROKEN.broken():
         assert main(["run", "--seeds", "1", "--start", str(caught.seed), "--jobs", "1"]) == 1

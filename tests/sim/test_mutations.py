@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sim.mutations import MUTATIONS, Mutation, first_catch
+from sim.mutations import MUTATIONS, Mutation
 from sim.run import run_seed
 
 SEEDS_MAX = 500
@@ -17,6 +17,6 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
 def test_a_deliberate_bug_is_caught(mutation: Mutation) -> None:
-    caught = first_catch(mutation, range(SEEDS_MAX))
+    caught = mutation.first_catch(range(SEEDS_MAX))
     assert caught is not None, f"{mutation.name} goes unnoticed for {SEEDS_MAX} seeds"
     assert run_seed(caught.seed).violations == [], "the seed fails without the bug, too"

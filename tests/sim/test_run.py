@@ -1,4 +1,4 @@
-"""Whole runs: a first hundred seeds are clean, and a seed is the same bytes wherever and whenever it runs."""
+"""Whole runs: a first hundred seeds of each scenario are clean, and a seed is the same bytes wherever and whenever it runs."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from pathlib import Path
 
 import pytest
 
+from sim.__main__ import GROUPS, LOG, Scenario
 from sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
-FINGERPRINTS = "from sim.run import run_seed; print(*(run_seed(seed).fingerprint for seed in range(6)))"
+PRINT_FINGERPRINTS = (
+    "import sys; from sim.__main__ import run_seeds; "
+    "print(*(result.fingerprint for result in run_seeds(sys.argv[1], range(6))))"
+)
+
+each_scenario = pytest.mark.parametrize("scenario", [LOG, GROUPS], ids=lambda scenario: scenario.name)
 
 
+@each_scenario
 @pytest.mark.parametrize("first", range(0, 100, 20))
-def test_seeds_are_clean(first: int) -> None:
+def test_seeds_are_clean(first: int, scenario: Scenario) -> None:
     for seed in range(first, first + 20):
-        result = run_seed(seed)
-        assert result.violations == [], f"replay with: python -m sim run --seed {seed} -v"
+        result = scenario.run_seed(seed, False)
+        assert result.violations == [], f"replay with: python -m sim run --scenario {scenario.name} --seed {seed} -v"
 
 
-def fingerprints_in_another_process(hash_seed: str) -> list[str]:
+def fingerprints_in_another_process(scenario: Scenario, hash_seed: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", FINGERPRINTS],
+        [sys.executable, "-c", PRINT_FINGERPRINTS, scenario.name],
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
@@ -34,10 +41,11 @@ def fingerprints_in_another_process(hash_seed: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    here = [run_seed(seed).fingerprint for seed in range(6)]
-    assert fingerprints_in_another_process("1") == here
-    assert fingerprints_in_another_process("2") == here
+@each_scenario
+def test_the_same_seed_gives_the_same_bytes(scenario: Scenario) -> None:
+    here = [scenario.run_seed(seed, False).fingerprint for seed in range(6)]
+    assert fingerprints_in_another_process(scenario, "1") == here
+    assert fingerprints_in_another_process(scenario, "2") == here
     assert len(set(here)) == len(here)
 
 

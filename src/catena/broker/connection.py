@@ -36,6 +36,8 @@ from catena.wire.schema import Message
 log = logging.getLogger(__name__)
 
 PRODUCE = APIS[0]
+LEAST_BYTES = 1024
+"""Who sends fewer in the time of `stalled_max_ms`, within a request, has stalled."""
 SEND_BYTES = 1 << 20
 """About so much is given to the socket at once."""
 
@@ -54,7 +56,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     idle_max_ms: Positive = 600_000
     """A connection on which nothing happens for so long is closed, as Kafka does."""
     stalled_max_ms: Positive = 30_000
-    """How long a client may take to send the rest of a request, or to take any of its answers."""
+    """A client that takes nothing of its answers for so long, or sends next to nothing within a request, is cut off."""
 
 
 class Budget:
@@ -123,7 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         self._may_write.set()
         self._handler: asyncio.Task[None] | None = None
         self._sender: asyncio.Task[None] | None = None
-        self.last_seen = self.last_drained = clock.monotonic()
+        self.last_seen = self.last_drained = self.last_advanced = clock.monotonic()
+        self._unsent = self._received = 0
+        """Bytes, at the last check and since then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -157,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.last_seen = self._clock.monotonic()
+        self._received += nbytes
         try:
             for frame in self._frames.received(nbytes):
                 self._requests.append(frame)
@@ -174,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.last_drained = self._clock.monotonic()
+        self._unsent = self._transport.get_write_buffer_size()
         self._may_write.clear()
 
     def resume_writing(self) -> None:
@@ -185,12 +191,18 @@ class Connection(asyncio.BufferedProtocol):
         return self._held > 0 or self._transport.get_write_buffer_size() > 0
 
     def check(self, now: float) -> None:
-        """Called now and then: cut off who is idle or stalled."""
+        """Called now and then: cut off who is idle or stalled. Whoever is slow but goes on is not."""
         stalled_s = self._settings.stalled_max_ms / 1000
+        unsent = self._transport.get_write_buffer_size()
+        if unsent < self._unsent:
+            self.last_drained = now
+        self._unsent = unsent
+        if not self._frames.is_within or self._received >= LEAST_BYTES:
+            self.last_advanced, self._received = now, 0
         if not self._may_write.is_set() and now - self.last_drained > stalled_s:
             self.hang_up("it does not take its answers")
-        elif self._reading and self._frames.is_within and now - self.last_seen > stalled_s:
-            self.hang_up("it stopped in the middle of a request")
+        elif self._reading and self._frames.is_within and now - self.last_advanced > stalled_s:
+            self.hang_up("it does not send the rest of a request")
         elif not self.is_busy and now - self.last_seen > self._settings.idle_max_ms / 1000:
             self._transport.close()
 
@@ -227,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
             if full:
                 self._transport.pause_reading()
             else:
-                self.last_seen = self._clock.monotonic()
+                self.last_seen = self.last_advanced = self._clock.monotonic()
                 self._transport.resume_reading()
 
     async def _handle_requests(self) -> None:

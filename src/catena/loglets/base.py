@@ -37,6 +37,9 @@ class Entry(NamedTuple):
 
     header: BatchHeader
     data: Buffer
+    not_before: int | None = None
+    """A sequence number of its producer that failed and is to come first: if the log does not know the producer, it
+    MUST refuse a batch with a higher one, with OutOfOrderSequence."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -13,7 +13,7 @@ from catena.errors import RetryLater, Sealed, StaleView, StoreRefused, StoreUnav
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
-from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
+from catena.loglets.producers import ProducerState, check_first, find_duplicate, unexpired, with_batch
 from catena.runtime import Clock
 from catena.types import Epoch, Offset, TopicPartition
 
@@ -88,6 +88,7 @@ class MemoryLoglet:
         header, offset = entry.header, log.tail
         if header.has_producer:
             state = unexpired(log.producers.get(header.producer_id), self._clock.now_ms())
+            check_first(state, header, entry.not_before)
             if (duplicate := find_duplicate(state, header)) is not None:
                 return duplicate
             log.producers[header.producer_id] = with_batch(state, header, offset, self._clock.now_ms())

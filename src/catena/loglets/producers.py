@@ -49,6 +49,14 @@ def advance_sequence(sequence: int, by: int) -> int:
     return (sequence + by) % (MAX_SEQUENCE + 1)
 
 
+def check_first(state: ProducerState | None, header: BatchHeader, not_before: int | None) -> None:
+    """A log takes any first batch of a producer that it does not know, but not one behind a batch that failed."""
+    if state is None and not_before is not None and header.base_sequence > not_before:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sends sequence {header.base_sequence}; {not_before} failed, and comes first"
+        )
+
+
 def find_duplicate(state: ProducerState | None, header: BatchHeader) -> Offset | None:
     """None if the batch is the next one of its producer, the offset it already has if it is a retry; else raises."""
     if state is None:

@@ -2,44 +2,62 @@
 
 A log takes whatever batch comes first from a producer that it does not know. If the first one fails for a moment, and
 the second one, sent before its sender heard of that, is taken, then the first one is refused for ever when it is sent
-again. So a batch that failed is waited for: those with a higher sequence number are to be sent again after it.
+again. So the batches behind one that failed say so (`Entry.not_before`), and a log that does not know their producer
+refuses them. A log that knows it goes by its sequence numbers: the failed one may have come in through another node.
 """
 
 from __future__ import annotations
 
-from catena.errors import RetryLater
+from typing import NamedTuple
+
 from catena.formats.record_batch import BatchHeader
+from catena.loglets.base import Entry
 
 MAX_PRODUCERS = 1000
-"""Of one log. The oldest is forgotten, and was given up by its sender most likely."""
+"""Of one log. The oldest is forgotten."""
+IN_FLIGHT_MAX_S = 600.0
+"""Nothing that was sent before its sender heard of a failure comes in so long after it."""
+
+
+class _Failed(NamedTuple):
+    sequence: int
+    at: float
 
 
 class FailedProducers:
     __slots__ = ("_failed",)
 
     def __init__(self) -> None:
-        self._failed: dict[tuple[int, int], int] = {}
+        self._failed: dict[tuple[int, int], _Failed] = {}
 
-    def admit(self, header: BatchHeader) -> None:
-        """It goes to a link now. Raises RetryLater for a batch behind one that failed; that one lets the others in."""
-        if not self._failed or not header.has_producer:
-            return
-        producer = (header.producer_id, header.producer_epoch)
-        expected = self._failed.get(producer)
-        if expected is None:
-            return
-        if header.base_sequence > expected:
-            raise RetryLater(
-                f"producer {header.producer_id} sends sequence {header.base_sequence}, and {expected} failed before: "
-                "send that one again first"
-            )
-        if header.base_sequence == expected:
+    def admit(self, entry: Entry, now: float) -> Entry:
+        """The entry as it is handed to a link. The batch that failed lets the others in."""
+        if not self._failed or not entry.header.has_producer:
+            return entry
+        producer = _producer(entry.header)
+        failed = self._failed.get(producer)
+        if failed is None:
+            return entry
+        if entry.header.base_sequence == failed.sequence or now - failed.at > IN_FLIGHT_MAX_S:
             del self._failed[producer]
+            return entry
+        return entry._replace(not_before=failed.sequence)
 
-    def note(self, header: BatchHeader) -> None:
+    def note(self, header: BatchHeader, now: float) -> None:
         """It failed, or nobody knows whether it did."""
-        if header.has_producer:
-            producer, sequence = (header.producer_id, header.producer_epoch), header.base_sequence
-            self._failed[producer] = min(sequence, self._failed.get(producer, sequence))
-            if len(self._failed) > MAX_PRODUCERS:
-                del self._failed[next(iter(self._failed))]
+        if not header.has_producer:
+            return
+        producer, sequence = _producer(header), header.base_sequence
+        before = self._failed.pop(producer, None)
+        self._failed[producer] = _Failed(min(sequence, before.sequence) if before is not None else sequence, now)
+        if len(self._failed) > MAX_PRODUCERS:
+            del self._failed[next(iter(self._failed))]
+
+    def settle(self, header: BatchHeader) -> None:
+        """It is in the log, which knows the producer from now on."""
+        if self._failed and header.has_producer:
+            self._failed.pop(_producer(header), None)
+
+
+def _producer(header: BatchHeader) -> tuple[int, int]:
+    return header.producer_id, header.producer_epoch

@@ -98,19 +98,20 @@ class VirtualLog:
                 if link.is_open and link.epoch > self._sealed_epoch:
                     if not before.has_reached(link.epoch):
                         await before.reach(link.epoch)
-                    self._failed.admit(entry.header)
+                    admitted = self._failed.admit(entry, self._clock.monotonic())
                     place.hand_to(link.epoch)
                     try:
-                        offset = await self.loglet(link).append(entry)
+                        offset = await self.loglet(link).append(admitted)
                     except Sealed:
                         self._sealed_epoch = max(self._sealed_epoch, link.epoch)
                     else:
                         self._seen_tail = max(self._seen_tail, offset + entry.header.count)
+                        self._failed.settle(entry.header)
                         return offset
                 await self._follow(link, hop)
             raise Contended(f"{self.tp}: the chain changes all the time")
         except (RetryLater, LogSealed, OutcomeUnknown):
-            self._failed.note(entry.header)
+            self._failed.note(entry.header, self._clock.monotonic())
             raise
         finally:
             place.leave(before)

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from catena.errors import OutOfOrderSequence, ProducerFenced, Rejected, Sealed
-from catena.formats.record_batch import BatchHeader
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.records import Control, IndexEntry
-from catena.loglets.producers import ProducerState, find_duplicate, unexpired, with_batch
+from catena.loglets.producers import ProducerState, check_first, find_duplicate, unexpired, with_batch
 from catena.types import Offset
 
 Answer: TypeAlias = Offset | Rejected
@@ -98,7 +97,9 @@ def make_plan(
             answer: Answer | None = None
             if header.has_producer:
                 try:
-                    _check_failed(producers[header.producer_id], failed, header)
+                    producer = ProducerEpoch(header.producer_id, header.producer_epoch)
+                    check_first(producers[header.producer_id], header, entry.not_before)
+                    check_first(producers[header.producer_id], header, failed.get(producer))
                     answer = find_duplicate(producers[header.producer_id], header)
                 except (ProducerFenced, OutOfOrderSequence) as rejected:
                     answer = rejected
@@ -115,14 +116,6 @@ def make_plan(
         answers.append(told)
     after = Control(control.epoch, "OPEN", offset)
     return Plan(append_id, after, tuple(index), changed, answers, placed)
-
-
-def _check_failed(state: ProducerState | None, failed: Mapping[ProducerEpoch, int], header: BatchHeader) -> None:
-    expected = failed.get(ProducerEpoch(header.producer_id, header.producer_epoch), header.base_sequence)
-    if state is None and header.base_sequence > expected:
-        raise OutOfOrderSequence(
-            f"producer {header.producer_id} sends sequence {header.base_sequence}; {expected} failed"
-        )
 
 
 def _extend(

@@ -313,6 +313,14 @@ class SealContract:
             assert (await loglet.seal()).tail == 3
             assert await read_values(loglet, 0, 3) == ["a", "b", "c"]
 
+    async def test_a_batch_behind_one_that_failed_is_no_first_one(self, open_here: OpenLink, links: Links) -> None:
+        loglet = open_here(links.spec())
+        first, second = make_entry("a", stamp=Stamp(7, 0, 3)), make_entry("b", stamp=Stamp(7, 0, 4))
+        with pytest.raises(OutOfOrderSequence):
+            await loglet.append(second._replace(not_before=3))
+        assert await loglet.append(first) == 0
+        assert await loglet.append(second._replace(not_before=3)) == 1
+
     async def test_a_link_that_nobody_wrote_to_is_sealed_too(
         self, open_here: OpenLink, open_there: OpenLink, links: Links
     ) -> None:
