@@ -5,7 +5,7 @@
     python3 dev.py demo [ARGS]      append to a log in a folder, and read it back
     python3 dev.py test [ARGS]      all tests; ARGS go to pytest
     python3 dev.py check            ruff, mypy, import-linter, tidy
-    python3 dev.py sim [ARGS]       the simulator: --seeds N, or --seed S to replay one
+    python3 dev.py sim [ARGS]       the simulator: --seeds N, or --seed S [--scenario groups] to replay one
     python3 dev.py bench [ARGS]     the benchmarks
     python3 dev.py clean            remove .venv and whatever else these jobs have made
 

@@ -1,8 +1,8 @@
 """Run many seeds, replay one, or let the deliberate bugs loose.
 
 python -m sim run --seeds 20000          all seeds from 0 on; the first failure prints the command that replays it
-python -m sim run --seed 1234 -v         one seed, with a transcript of what every client asked and was told
-python -m sim run --scenario groups ...  consumer groups and their coordinators instead of the log
+python -m sim run --seed 1234 -v         one seed of the log, with a transcript of what every client asked and was told
+python -m sim run --scenario groups ...  only this scenario: consumer groups and their coordinators
 python -m sim mutations                  each deliberate bug of both must be caught
 """
 
@@ -45,10 +45,11 @@ def main(words: list[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     if arguments.job == "mutations":
         return _mutations(arguments.seeds, arguments.only)
-    scenario = SCENARIOS[arguments.scenario]
     if arguments.seed is not None:
-        return _replay(scenario, arguments.seed, arguments.verbose)
-    return _run(scenario, range(arguments.start, arguments.start + arguments.seeds), arguments.jobs)
+        return _replay(SCENARIOS[arguments.scenario or LOG.name], arguments.seed, arguments.verbose)
+    seeds = range(arguments.start, arguments.start + arguments.seeds)
+    chosen = [SCENARIOS[arguments.scenario]] if arguments.scenario else SCENARIOS.values()
+    return int(any(_run(scenario, seeds, arguments.jobs) for scenario in chosen))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     jobs = parser.add_subparsers(dest="job", required=True)
     clean = jobs.add_parser("run", help="run seeds and check them")
-    clean.add_argument("--scenario", choices=SCENARIOS, default=LOG.name, help=f"what runs (default {LOG.name})")
+    clean.add_argument("--scenario", choices=SCENARIOS, help=f"what runs (default: all; with --seed {LOG.name})")
     clean.add_argument("--seeds", type=int, default=200, help="how many (default 200)")
     clean.add_argument("--start", type=int, default=0, help="the first of them (default 0)")
     clean.add_argument("--seed", type=int, help="replay this one alone")
@@ -85,8 +86,8 @@ def _run(scenario: Scenario, seeds: range, jobs: int) -> int:
             return _report_failure(scenario, result)
         tally.add(result.tally)
         if done % CHUNK == 0 and sys.stdout.isatty():
-            print(f"\r{done} of {len(seeds)} seeds clean", end="", flush=True)
-    print(f"\r{len(seeds)} of {len(seeds)} seeds clean")
+            print(f"\r{scenario.name}: {done} of {len(seeds)} seeds clean", end="", flush=True)
+    print(f"\r{scenario.name}: {len(seeds)} of {len(seeds)} seeds clean")
     return _report_tally(scenario, tally, len(seeds))
 
 

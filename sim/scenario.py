@@ -14,7 +14,7 @@ from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.loglets.diskless.writer import WriterSettings
 from sim.loop import Chance
-from sim.steps import DELETE_STEPS, LEASE_STEPS, MOVE_STEPS, SEAL_STEPS, STEPS, TRIM_STEPS, WRITE_STEPS
+from sim.steps import RARE_STEPS, STEPS
 
 
 @dataclass(frozen=True)
@@ -97,14 +97,14 @@ def draw(seed: int) -> Scenario:
     fencers, trimmers, deleters = (int(random.random() < chance) for chance in (0.4, 0.5, 0.45))
     reconfigurers, holders = random.choice((0, 1, 1, 2)), random.choice((0, 0, 1, 2))
     clients = {
-        WRITE_STEPS: 1,
-        SEAL_STEPS: fencers,
-        MOVE_STEPS: reconfigurers,
-        TRIM_STEPS: trimmers,
-        DELETE_STEPS: deleters,
-        LEASE_STEPS: holders,
+        "writers": 1,
+        "fencers": fencers,
+        "reconfigurers": reconfigurers,
+        "trimmers": trimmers,
+        "deleters": deleters,
+        "holders": holders,
     }
-    rare = [steps for steps, number in clients.items() if number]
+    rare = [steps for who, steps in RARE_STEPS.items() if clients[who]]
     return Scenario(
         seed=seed,
         transact=random.random() if random.random() < 0.1 else float(seed % 2 == 0),

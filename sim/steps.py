@@ -46,13 +46,15 @@ STEPS = (
     "transact:open",
 )
 """Those that a long run must hit."""
-WRITE_STEPS = ("control:append", "producer:put", "transact:check")
-SEAL_STEPS = ("chain:seal",)
-MOVE_STEPS = ("chain:open", "control:open", "handoff:create", "transact:open")
-DELETE_STEPS = ("chain:delete", "control:seal", "deleted:create", "topic:create", "topic:delete", "topic:free")
-TRIM_STEPS = ("chain:trim", "handoff:delete range", "index:delete range")
-LEASE_STEPS = ("lease:create", "session:end", "session:open", "session:renew")
-"""Rare ones, which are aimed at wherever the clients that take them are."""
+RARE_STEPS = {
+    "writers": ("control:append", "producer:put", "transact:check"),
+    "fencers": ("chain:seal",),
+    "reconfigurers": ("chain:open", "control:open", "handoff:create", "transact:open"),
+    "trimmers": ("chain:trim", "handoff:delete range", "index:delete range"),
+    "deleters": ("chain:delete", "control:seal", "deleted:create", "topic:create", "topic:delete", "topic:free"),
+    "holders": ("lease:create", "session:end", "session:open", "session:renew"),
+}
+"""By the clients that have them taken: aimed at where there are such clients, or too few seeds would hit them."""
 
 _control = msgspec.json.Decoder(Control)
 _chain = msgspec.json.Decoder(Chain)

@@ -235,14 +235,14 @@ async def reconfigure(client: Client) -> None:
 
 async def trim(client: Client) -> None:
     """Anywhere up to the tail; often right after the log has moved, when what is trimmed lies in earlier links."""
-    for _ in range(client.random.randint(2, 5)):
+    for _ in range(client.random.randint(3, 8)):
         await client.think(0.5)
         log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
         if client.random.random() < 0.5:
             await client.reconfigure(log, client.random.choice(KINDS), machine)
         tail = await client.tail(log, machine)
         if tail.outcome is Outcome.OK and tail.tail:
-            await client.trim(log, client.random.randint(0, tail.tail), client.some_machine())
+            await client.trim(log, client.random.randint(1, tail.tail), client.some_machine())
 
 
 async def delete(client: Client) -> None:

@@ -223,6 +223,20 @@ class TestRuns:
         assert code == 7
         assert "['run', '--seeds', '3']" in output
 
+    @pytest.mark.skipif(shutil.which("make") is None, reason="dev.py works alone where there is no make")
+    @pytest.mark.parametrize(
+        ("words", "job"),
+        [
+            (["SEEDS=3"], "--seeds 3"),
+            (["SEED=4"], "--seed 4"),
+            (["SEED=4", "SCENARIO=groups"], "--seed 4 --scenario groups"),
+        ],
+    )
+    def test_make_says_what_the_simulator_runs(self, words: list[str], job: str) -> None:
+        command = ["make", "--dry-run", "--file", str(dev.ROOT / "Makefile"), "sim", *words]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert printed.split() == ["python3", "dev.py", "sim", *job.split()]
+
     def test_clean_leaves_what_is_not_its_own(self, checkout: Checkout) -> None:
         before = sorted(checkout.root.iterdir())
         checkout.run("setup")

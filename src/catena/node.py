@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from catena.config import Settings
@@ -14,7 +14,7 @@ from catena.loglets.memory import MemoryLoglet, MemoryMedium
 from catena.meta.base import MetaStore
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Entropy
-from catena.types import Offset
+from catena.types import Offset, TopicId
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.log import VirtualLog
@@ -110,6 +110,13 @@ class Node:
     async def close(self) -> None:
         """Answer what was taken, then stop. The stores are closed by whoever opened them."""
         await self._diskless.close()
+
+    def keep_topics(self, topic_ids: Container[TopicId]) -> None:
+        """Forget what is known of the logs of other topics; one that is asked for all the same is opened anew."""
+        for at, log in list(self._logs.items()):
+            if log.tp.topic_id not in topic_ids:
+                self._diskless.forget(log.tp)
+                del self._logs[at]
 
     def open_log(self, topic: TopicRecord, partition: int) -> VirtualLog:
         """The log of this partition of this very topic."""

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 
-from catena.broker.base import Answer, Client
+from catena.broker.base import Answer, AnswerBudget, Client
 from catena.broker.broker import Broker
 from catena.broker.coordinator import Coordinator
 from catena.broker.retention import Retention
@@ -27,7 +27,7 @@ from catena.errors import ConfigError
 from catena.http.health import Health, NodeState, Status
 from catena.http.server import HttpServer
 from catena.node import Node
-from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork
+from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork, Tasks
 from catena.stores import open_stores
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.requests import Request
@@ -115,7 +115,11 @@ async def serve(
         view = TopicView(stores.meta, clock)
         await view.start()
         opened.push_async_callback(view.close)
-        server = Server(network, clock, gate.handle, settings.kafka.connections)
+        tasks = Tasks("serve")
+        tasks.spawn("forget deleted topics", _forget_deleted(node, view))
+        opened.push_async_callback(tasks.close)
+        answers = AnswerBudget(settings.kafka.connections.answers_max_bytes)
+        server = Server(network, clock, gate.handle, settings.kafka.connections, answers)
         opened.push_async_callback(server.close)
         profile = NodeProfile(
             listeners=await _listen(server, settings),
@@ -143,6 +147,7 @@ async def serve(
             clock,
             entropy,
             settings.kafka.topics,
+            answers,
         )
         opened.push_async_callback(broker.close)
         serving = ServingNode(settings, node, view, server, membership)
@@ -171,6 +176,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+async def _forget_deleted(node: Node, view: TopicView) -> None:
+    revision = view.revision
+    while True:
+        revision = await view.changed(revision)
+        node.keep_topics({topic.topic_id for topic in view.all()})
 
 
 async def _listen(server: Server, settings: Settings) -> dict[str, Address]:

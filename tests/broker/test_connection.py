@@ -19,6 +19,7 @@ from catena.wire.messages.api_versions import ApiVersionsResponse
 from catena.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from catena.wire.messages.produce import ProduceRequest
+from catena.wire.messages.sync_group import SyncGroupRequest
 from catena.wire.reader import read_message
 from catena.wire.requests import HEADER, Request
 from catena.wire.schema import Message
@@ -31,7 +32,7 @@ SETTINGS = ConnectionSettings(
     total_max_bytes=60_000,
     max_connections=3,
 )
-PRODUCE, HEARTBEAT, METADATA, API_VERSIONS, END_TXN = 0, 12, 3, 18, 26
+PRODUCE, HEARTBEAT, METADATA, API_VERSIONS, END_TXN, SYNC_GROUP = 0, 12, 3, 18, 26, 14
 
 
 def frame(key: int, version: int, correlation_id: int, body: Message) -> bytes:
@@ -66,7 +67,7 @@ class Desk:
             case HeartbeatRequest(group_id=group) if group.strip() == "later":
                 self.later.append(asyncio.get_running_loop().create_future())
                 return Later(self.later[-1])
-            case HeartbeatRequest(group_id="wait"):
+            case SyncGroupRequest():
                 self.waits.append(asyncio.get_running_loop().create_future())
                 await self.waits[-1]
             case HeartbeatRequest(group_id="silent"):
@@ -197,6 +198,24 @@ class TestBounds:
         desk.later[1].set_result(HeartbeatResponse())
         assert [await greedy.answer(), await greedy.answer()] == [1, 3]
         assert [await other.answer(), await other.answer()] == [4, 5]
+
+    async def test_no_more_answers_are_made_than_are_taken(self, clients: Clients, desk: Desk) -> None:
+        peer = await clients.connect()
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        for number in range(30):
+            peer.socket.write(frame(METADATA, 9, number, MetadataRequest()))
+        await until(lambda: clients.server.connections == 1)
+        (connection,) = clients.server._connections
+        await until(lambda: not connection._may_write.is_set())
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        made = len(desk.asked)
+        assert made < 10
+        assert clients.server._answer_budget.left < SETTINGS.answers_max_bytes
+        peer.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        for number in range(30):
+            assert await peer.answer() == number
+        await until(lambda: clients.server._answer_budget.left == SETTINGS.answers_max_bytes)
 
     async def test_a_request_that_is_too_large_ends_the_connection_and_no_other(self, clients: Clients) -> None:
         peer, other = await clients.connect(), await clients.connect()
@@ -338,7 +357,7 @@ class TestBadInput:
 class TestEnd:
     async def test_a_long_poll_ends_with_its_client(self, clients: Clients, desk: Desk) -> None:
         peer = await clients.connect()
-        peer.send(1, "wait")
+        peer.socket.write(frame(SYNC_GROUP, 4, 1, SyncGroupRequest()))
         await desk.until_asked(1)
         peer.socket.close()
         await until(desk.waits[0].cancelled)
@@ -356,13 +375,14 @@ class TestEnd:
         desk.waits[0].set_result(None)
         await until(lambda: len(desk.waits) == 2)
         desk.waits[1].set_result(None)
-        assert [type(request.body) for request in desk.asked] == [ProduceRequest] * 2
+        kinds = [ProduceRequest, HeartbeatRequest, ProduceRequest]
+        assert [type(request.body) for request in desk.asked] == kinds
 
     async def test_who_waits_for_a_group_leaves_and_what_it_produced_is_handled(
         self, clients: Clients, desk: Desk
     ) -> None:
         peer = await clients.connect()
-        peer.send(1, "wait")
+        peer.socket.write(frame(SYNC_GROUP, 4, 1, SyncGroupRequest()))
         peer.socket.write(frame(PRODUCE, 9, 2, ProduceRequest(acks=0)))
         await desk.until_asked(1)
         await until(lambda: clients.server.connections == 1)

@@ -123,12 +123,24 @@ class TestRead:
         (one,) = await fetching.ask(fetching.request({0: 0}, partition_max_bytes=1))
         assert [offset for offset, _ in values(one)] == [0]
 
+    async def test_the_first_batch_is_sent_also_to_who_asks_for_nothing(self, fetching: Fetching) -> None:
+        await fetching.append("a")
+        (part,) = await fetching.ask(fetching.request({0: 0}, max_bytes=0))
+        assert values(part) == [(0, "a")]
+
+    async def test_little_is_sent_while_others_have_not_taken_much(self, fetching: Fetching) -> None:
+        for _ in range(4):
+            await fetching.append("a" * 600_000)
+        fetching.fetch._budget.take(fetching.fetch._budget.left)
+        (part,) = await fetching.ask(fetching.request({0: 0}, partition_max_bytes=1 << 30))
+        assert [offset for offset, _ in values(part)] == [0]
+
     async def test_the_limit_is_for_all_partitions_together(self, fetching: Fetching) -> None:
         for partition in range(3):
             for _ in range(10):
                 await fetching.append("a" * 1000, partition=partition)
         parts = await fetching.ask(fetching.request({0: 0, 1: 0, 2: 0}, max_bytes=15_000))
-        assert [len(values(part)) for part in parts] == [10, 4, 0]
+        assert [len(values(part)) for part in parts] == [4, 4, 4]
 
     async def test_by_topic_id(self, fetching: Fetching) -> None:
         await fetching.append("a")

@@ -25,7 +25,8 @@ def test_a_stable_group_survives_its_coordinator(incident: Incident, transact: b
 def test_the_command_line_runs_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--scenario", "groups", "--seeds", "4", "--jobs", "2"]) == 0
     printed = capsys.readouterr().out
-    assert "4 of 4 seeds clean" in printed
+    assert "groups: 4 of 4 seeds clean" in printed
+    assert "log:" not in printed
     for step in GROUP_STEPS:
         assert step in printed
     assert main(["run", "--scenario", "groups", "--seed", "0", "-v"]) == 0

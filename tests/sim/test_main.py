@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sim.__main__ import main
+from sim.group_steps import GROUP_STEPS
 from sim.mutations import MUTATIONS
 from sim.steps import STEPS
 
@@ -15,8 +16,9 @@ BROKEN = next(mutation for mutation in MUTATIONS if mutation.name == "append is 
 def test_a_clean_run_says_how_often_each_crash_point_was_hit(capsys: pytest.CaptureFixture[str], jobs: str) -> None:
     assert main(["run", "--seeds", "6", "--start", "10", "--jobs", jobs]) == 0
     printed = capsys.readouterr().out
-    assert "6 of 6 seeds clean" in printed
-    for step in STEPS:
+    assert "log: 6 of 6 seeds clean" in printed
+    assert "groups: 6 of 6 seeds clean" in printed
+    for step in (*STEPS, *GROUP_STEPS):
         assert step in printed
     assert "never hit: " in printed
 

@@ -1,4 +1,4 @@
-"""Whole runs: a first hundred seeds of each scenario are clean, and a seed is the same bytes wherever and whenever it runs."""
+"""Whole runs: a hundred seeds of each scenario are clean, and a seed is the same bytes wherever it runs."""
 
 from __future__ import annotations
 

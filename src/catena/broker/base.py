@@ -41,6 +41,24 @@ Handler: TypeAlias = Callable[[Request, Client], Awaitable[Answer]]
 """Requests of one connection are handled one after the other, as Kafka does; only what is Later goes on beside them."""
 
 
+class AnswerBudget:
+    """Bytes of answers, of all connections, that clients have not taken yet. Fetches ask for no more than is left."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+
+    @property
+    def left(self) -> int:
+        return max(0, self._max_bytes - self._bytes)
+
+    def take(self, size: int) -> None:
+        self._bytes += size
+
+    def give_back(self, size: int) -> None:
+        self._bytes -= size
+
+
 OpenLog: TypeAlias = Callable[[TopicRecord, int], VirtualLog]
 
 

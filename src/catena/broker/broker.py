@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catena.broker.api_versions import api_versions
-from catena.broker.base import Answer, Client, Handler, OpenLog, TopicDefaults
+from catena.broker.base import Answer, AnswerBudget, Client, Handler, OpenLog, TopicDefaults
 from catena.broker.configs import Configs
 from catena.broker.coordinator import Coordinator
 from catena.broker.describe import Describe
@@ -37,10 +37,11 @@ class Broker:
         clock: Clock,
         entropy: Entropy,
         defaults: TopicDefaults,
+        answer_budget: AnswerBudget,
     ) -> None:
         self._tasks = Tasks("broker")
         produce = Produce(view, open_log, clock, self._tasks)
-        self._fetch = fetch = Fetch(view, open_log, clock, self._tasks)
+        self._fetch = fetch = Fetch(view, open_log, clock, self._tasks, answer_budget)
         metadata = Metadata(cluster_id, membership, topics, view, open_log, clock, defaults)
         admin = TopicAdmin(membership, topics, view, open_log, defaults)
         configs = Configs(membership, topics, view, defaults)

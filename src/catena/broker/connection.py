@@ -21,7 +21,7 @@ from typing import Annotated, NamedTuple, TypeAlias, cast
 import msgspec
 
 from catena.broker.api_versions import api_versions
-from catena.broker.base import Answer, Client, HangUp, Later
+from catena.broker.base import Answer, AnswerBudget, Client, HangUp, Later
 from catena.errors import CatenaError
 from catena.runtime import Clock, Tasks
 from catena.runtime.network import set_socket_options
@@ -35,7 +35,8 @@ from catena.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
-PRODUCE = APIS[0]
+WAITING = {key for key, api in APIS.items() if api.name in ("Fetch", "JoinGroup", "SyncGroup")}
+"""Requests that wait for others."""
 LEAST_BYTES = 1024
 """Who sends fewer in the time of `stalled_max_ms`, within a request, has stalled."""
 SEND_BYTES = 1 << 20
@@ -52,6 +53,8 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """Of one connection. A larger request is taken when it is alone."""
     total_max_bytes: Positive = 96 << 20
     """Of all connections; below what the writers hold, so that producers wait and hear of no error."""
+    answers_max_bytes: Positive = 256 << 20
+    """Of answers of all connections that clients have not taken yet; fetches get less when they come near it."""
     max_connections: Positive = 10_000
     idle_max_ms: Positive = 600_000
     """A connection on which nothing happens for so long is closed, as Kafka does."""
@@ -101,6 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         tasks: Tasks,
         settings: ConnectionSettings,
         budget: Budget,
+        answer_budget: AnswerBudget,
         opened: Callable[[Connection], None],
         closed: Callable[[Connection], None],
     ) -> None:
@@ -110,6 +114,9 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks = tasks
         self._settings = settings
         self._budget = budget
+        self._answer_budget = answer_budget
+        self._untaken = 0
+        """Bytes that were given to the socket and are not all gone."""
         self._opened, self._closed = opened, closed
         self._frames = Frames(settings.request_max_bytes)
         self._requests: deque[memoryview] = deque()
@@ -139,20 +146,22 @@ class Connection(asyncio.BufferedProtocol):
         self._opened(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """What a producer has sent is written even if it does not wait for an answer; nothing else is of use now."""
+        """What was received is done, as in Kafka, though nobody hears of it; but nobody waits for others any more."""
         self._lost = True
         self._may_write.set()
         assert self._handler is not None
         assert self._sender is not None
         self._sender.cancel()
-        self._requests = deque(frame for frame in self._requests if not self._hung_up and key_of(frame) == PRODUCE.key)
-        if self._handling not in (None, PRODUCE.key):
-            self._handler.cancel()  # a long poll, or somebody who waits for a group
+        self._requests = deque(frame for frame in self._requests if not self._hung_up and key_of(frame) not in WAITING)
+        if self._handling in WAITING:
+            self._handler.cancel()
             if self._requests and not self._tasks.closed:
                 self._tasks.spawn("finish what was sent", self._handle_requests())
         self._wake_handler.set()
         self._budget.give_back(self._held_bytes)
         self._held = self._held_bytes = 0
+        self._answer_budget.give_back(self._untaken)
+        self._untaken = 0
         self._answers.clear()
         self._closed(self)
 
@@ -245,7 +254,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _handle_requests(self) -> None:
         while True:
             # One read may bring many small requests, so their number is bounded here as well.
-            while not self._requests or len(self._answers) >= self._settings.in_flight_max_requests:
+            while not self._requests or self._has_too_many_answers:
                 if self._lost:
                     return None
                 self._wake_handler.clear()
@@ -273,6 +282,12 @@ class Connection(asyncio.BufferedProtocol):
                 continue
             self._answers.append(_Pending(request, answer, len(frame)))
             self._wake_sender.set()
+
+    @property
+    def _has_too_many_answers(self) -> bool:
+        """Answers may be large, and so no more are made while the client does not take those that there are."""
+        waiting = len(self._answers)
+        return waiting >= self._settings.in_flight_max_requests or (waiting > 0 and not self._may_write.is_set())
 
     async def _answer(self, request: Request) -> Answer:
         self._handling = request.api.key
@@ -308,8 +323,12 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("an answer could not be made")
                 return self.hang_up("an answer could not be made")
             if parts:
+                self._untaken = sum(map(len, parts))
+                self._answer_budget.take(self._untaken)
                 self._transport.writelines(parts)
                 await self._may_write.wait()
+                self._answer_budget.give_back(self._untaken)
+                self._untaken = 0
             for _ in range(count):
                 self._release(self._answers.popleft().size)
             self._wake_handler.set()

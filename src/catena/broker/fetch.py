@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, cast
 
-from catena.broker.base import Client, OpenLog
+from catena.broker.base import AnswerBudget, Client, OpenLog
 from catena.broker.error_codes import code_of
 from catena.broker.handling import find_topic
 from catena.broker.tails import Tails
@@ -41,6 +41,8 @@ MAX_BYTES = 64 << 20
 """Of one answer, whatever the client asks for."""
 MAX_WAIT_S = 300.0
 LAST_LOOKS_S = 0.02
+LEAST_BYTES = 1 << 20
+"""What a fetch may bring however much other clients have not taken yet."""
 
 
 class _Target(NamedTuple):
@@ -77,8 +79,11 @@ class _News:
 
 
 class Fetch:
-    def __init__(self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks) -> None:
+    def __init__(
+        self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks, budget: AnswerBudget | None = None
+    ) -> None:
         self._view = view
+        self._budget = budget or AnswerBudget(MAX_BYTES)
         self._open_log = open_log
         self._clock = clock
         self._tails = Tails(clock, tasks)
@@ -126,12 +131,12 @@ class Fetch:
         if body.max_wait_ms > 0:
             # Many who wait for nothing end together, so that their last looks are one.
             deadline += -deadline % LAST_LOOKS_S
-        max_bytes = min(body.max_bytes, MAX_BYTES)
         news = _News()
         subscribed = False
         try:
             while True:
                 last_look = self._ending or self._clock.monotonic() >= deadline
+                max_bytes = min(body.max_bytes, MAX_BYTES, max(self._budget.left, LEAST_BYTES))
                 size = await self._read_all(targets, max_bytes, None if last_look else news.take())
                 failed = any(part.error_code for topic in response.responses for part in topic.partitions)
                 if size >= body.min_bytes or failed or last_look or not targets:
@@ -159,7 +164,8 @@ class Fetch:
         size = 0
         for start in range(0, len(targets), AT_ONCE):
             some = targets[start : start + AT_ONCE]
-            left = max_bytes - size
+            # Shared by those that are read at once: each brings a batch at least, and what is too much is not sent.
+            left = max(max_bytes - size, 0) // len(some) if size else max(1, max_bytes // len(some))
             for target, batches in zip(
                 some, await asyncio.gather(*(self._read(target, left, news) for target in some)), strict=True
             ):

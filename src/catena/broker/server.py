@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from catena.broker.base import Answer, Client
+from catena.broker.base import Answer, AnswerBudget, Client
 from catena.broker.connection import Budget, Connection, ConnectionSettings
 from catena.errors import ConfigError
 from catena.runtime import Clock, Listener, Network, Tasks
@@ -40,12 +40,14 @@ class Server:
         clock: Clock,
         handle: Callable[[Request, Client], Awaitable[Answer]],
         settings: ConnectionSettings,
+        answer_budget: AnswerBudget | None = None,
     ) -> None:
         self._network = network
         self._clock = clock
         self._handle = handle
         self._settings = settings
         self._budget = Budget(settings.total_max_bytes)
+        self._answer_budget = answer_budget or AnswerBudget(settings.answers_max_bytes)
         self._tasks = Tasks("kafka")
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[Connection, None] = {}
@@ -93,6 +95,7 @@ class Server:
             self._tasks,
             self._settings,
             self._budget,
+            self._answer_budget,
             self._connected,
             self._disconnected,
         )
