@@ -2,7 +2,8 @@
 
 A member holds a partition from when it was told until it has given it up, or must know that it was taken from it: it
 was fenced; its session, counted from its last heartbeat that was answered, is over; or the time that it was given to
-give something up has passed. At no moment may two members hold the same partition.
+give something up has passed, and no answer yet to a heartbeat that says it has. At no moment may two members hold the
+same partition.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class ConsumerMember(Member):
             )
         self.history.end(ask, Outcome.OK, f"{self.epoch} {' '.join(map(str, self.target))}")
         if set(self.held) <= set(self.target):
+            self._give_up_by = float("inf")
             self._take(self.target)
         elif self._give_up_by == float("inf"):
             # The answer that said so first may have been lost.
@@ -132,7 +134,6 @@ class ConsumerMember(Member):
         if self.held != slots:
             self.history.note(f"{self.name} {self.group} holds {' '.join(map(str, slots)) or 'nothing'}")
         self.held = slots
-        self._give_up_by = float("inf")
         self._check_alone()
 
     def _check_alone(self) -> None:
@@ -174,6 +175,7 @@ class ConsumerMember(Member):
     def _lose_all(self) -> None:
         self.target = ()
         self._take(())
+        self._give_up_by = float("inf")
         self.epoch = self.former_epoch = JOINING
         self._sent_in_full = False
 

@@ -18,7 +18,7 @@ from catena.wire.codes import Code
 from catena.wire.messages.api_versions import ApiVersionsResponse
 from catena.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
-from catena.wire.messages.produce import ProduceRequest
+from catena.wire.messages.produce import ProduceRequest, TopicProduceData
 from catena.wire.messages.sync_group import SyncGroupRequest
 from catena.wire.reader import read_message
 from catena.wire.requests import HEADER, Request
@@ -180,24 +180,31 @@ class TestBounds:
             desk.later[number].set_result(HeartbeatResponse())
             assert await peer.answer() == number
 
-    async def test_all_connections_together_are_bounded(self, clients: Clients, desk: Desk) -> None:
+    async def test_all_producers_together_are_bounded(self, clients: Clients, desk: Desk) -> None:
         greedy, other = await clients.connect(), await clients.connect()
-        greedy.send(1, "later" + " " * 30_000)
-        other.send(2)
-        assert await other.answer() == 2
-        greedy.send(3, "later" + " " * 32_000)
-        await desk.until_asked(3)
+        large = ProduceRequest(acks=0, topic_data=[TopicProduceData(name="x" * 31_000)])
+        for number in range(2):
+            greedy.socket.write(frame(PRODUCE, 9, number, large))
+        await until(lambda: clients.server._budget.is_spent)
         other.send(4)
-        await until(lambda: len(desk.asked) == 4)  # what is in the buffers already is taken
+        await until(lambda: len(desk.asked) == 2)  # what is in the buffers already is taken
+        assert await other.answer() == 4
         other.send(5)
         for _ in range(50):
             await asyncio.sleep(0.001)
-        assert len(desk.asked) == 4
-        desk.later[0].set_result(HeartbeatResponse())
-        await desk.until_asked(5)
-        desk.later[1].set_result(HeartbeatResponse())
-        assert [await greedy.answer(), await greedy.answer()] == [1, 3]
-        assert [await other.answer(), await other.answer()] == [4, 5]
+        assert len(desk.asked) == 2
+        desk.waits[0].set_result(None)
+        assert await other.answer() == 5
+        await until(lambda: len(desk.waits) == 2)
+        desk.waits[1].set_result(None)
+
+    async def test_who_waits_holds_up_nobody_else(self, clients: Clients, desk: Desk) -> None:
+        waiting, other = await clients.connect(), await clients.connect()
+        waiting.socket.write(frame(SYNC_GROUP, 4, 1, SyncGroupRequest(group_id="x" * 32_000, member_id="y" * 32_000)))
+        await desk.until_asked(1)
+        for number in range(3):
+            other.send(number)
+            assert await other.answer() == number
 
     async def test_no_more_answers_are_made_than_are_taken(self, clients: Clients, desk: Desk) -> None:
         peer = await clients.connect()
@@ -270,7 +277,11 @@ class TestBounds:
         peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
         connection.check(now + stalled_s + 1)  # slow, but it goes on
         assert clients.server.connections == 1
-        connection.check(now + 3 * stalled_s)
+        await until(lambda: not connection._may_write.is_set())
+        for checks in range(2, 100, 2):  # until the buffers between the two are full
+            connection.check(now + checks * stalled_s)
+            for _ in range(10):
+                await asyncio.sleep(0.001)
         await until(lambda: clients.server.connections == 0)
 
     async def test_who_is_idle_for_long_is_let_go(self, clients: Clients) -> None:

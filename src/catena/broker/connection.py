@@ -35,6 +35,7 @@ from catena.wire.schema import Message
 
 log = logging.getLogger(__name__)
 
+PRODUCE = 0
 WAITING = {key for key, api in APIS.items() if api.name in ("Fetch", "JoinGroup", "SyncGroup")}
 """Requests that wait for others."""
 LEAST_BYTES = 1024
@@ -63,7 +64,7 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Budget:
-    """Bytes of the requests of all connections that were taken and not answered."""
+    """Bytes of the Produce requests of all connections that were taken and not answered; others do not keep theirs."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -121,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frames = Frames(settings.request_max_bytes)
         self._requests: deque[memoryview] = deque()
         self._answers: deque[_Pending] = deque()
-        self._held_bytes = self._held = 0
+        self._held_bytes = self._held = self._charged = 0
         self._reading = True
         self._ending = self._lost = self._hung_up = False
         self._handling: int | None = None
@@ -158,8 +159,8 @@ class Connection(asyncio.BufferedProtocol):
             if self._requests and not self._tasks.closed:
                 self._tasks.spawn("finish what was sent", self._handle_requests())
         self._wake_handler.set()
-        self._budget.give_back(self._held_bytes)
-        self._held = self._held_bytes = 0
+        self._budget.give_back(self._charged)
+        self._held = self._held_bytes = self._charged = 0
         self._answer_budget.give_back(self._untaken)
         self._untaken = 0
         self._answers.clear()
@@ -176,7 +177,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._requests.append(frame)
                 self._held += 1
                 self._held_bytes += len(frame)
-                self._budget.take(len(frame))
+                if key_of(frame) == PRODUCE:
+                    self._charged += len(frame)
+                    self._budget.take(len(frame))
         except WireError as error:
             self.hang_up(str(error))
             return
@@ -260,8 +263,10 @@ class Connection(asyncio.BufferedProtocol):
                 self._wake_handler.clear()
                 await self._wake_handler.wait()
             frame = self._requests.popleft()
+            size = len(frame)
             try:
                 request = parse_request(frame)
+                del frame  # only the batches of a Produce still need it
                 answer = await self._answer(request)
             except Refused as error:
                 log.debug("%s asks for what is not here: %s", self.client.host, error)
@@ -278,9 +283,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._lost:
                 continue
             if answer is None:
-                self._release(len(frame))
+                self._release(request.api.key, size)
                 continue
-            self._answers.append(_Pending(request, answer, len(frame)))
+            self._answers.append(_Pending(request, answer, size))
             self._wake_sender.set()
 
     @property
@@ -330,7 +335,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._answer_budget.give_back(self._untaken)
                 self._untaken = 0
             for _ in range(count):
-                self._release(self._answers.popleft().size)
+                pending = self._answers.popleft()
+                self._release(pending.request.api.key, pending.size)
             self._wake_handler.set()
 
     def _frames_that_are_due(self) -> tuple[int, list[Buffer]]:
@@ -359,10 +365,12 @@ class Connection(asyncio.BufferedProtocol):
                     break
         return count, parts
 
-    def _release(self, size: int) -> None:
+    def _release(self, key: int, size: int) -> None:
         self._held -= 1
         self._held_bytes -= size
-        self._budget.give_back(size)
+        if key == PRODUCE:
+            self._charged -= size
+            self._budget.give_back(size)
         if self._ending and not self._held:
             self._transport.close()
         elif not self._reading:
