@@ -133,6 +133,15 @@ class TestTaken:
             await later.answer
         assert await producing.values() == [b"%d" % number for number in range(30)]
 
+    @pytest.mark.parametrize("padding", [0, 1_000_000])
+    async def test_a_batch_keeps_no_large_request_in_memory(self, producing: Producing, padding: int) -> None:
+        data = batch(b"a")
+        request = memoryview(data + bytes(padding))
+        part = PartitionProduceData(index=0, records=[request[: len(data)]])
+        await producing.ask(ProduceRequest(acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[part])]))
+        (stored,) = await (await producing.node.node.log("t", 0)).read(0, 1)
+        assert (stored.data.obj is request.obj) == (padding == 0)
+
     async def test_by_topic_id(self, producing: Producing) -> None:
         record = await producing.node.node.topics.get("t")
         part = PartitionProduceData(index=0, records=[batch(b"a")])

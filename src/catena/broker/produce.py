@@ -40,6 +40,7 @@ ACKS = (-1, 0, 1)
 """A batch that is in the log is durable: there is nothing between one and all."""
 BY_ID = 13
 ZSTD_FROM = 7
+FRAME_MAX_WASTE = 64 << 10
 
 
 class _Append(NamedTuple):
@@ -58,6 +59,7 @@ class Produce:
     async def produce(self, request: Request, _client: Client) -> Later:
         """Batches take their places here, in the order of the requests; the stores are waited for later."""
         body = cast(ProduceRequest, request.body)
+        _cut_loose(body)
         appends: list[_Append] = []
         response = ProduceResponse(
             responses=[await self._topic(topic, request.version, body, appends) for topic in body.topic_data]
@@ -154,6 +156,18 @@ def _answer(response: ProduceResponse, acks: int) -> Message | HangUp | None:
         # The only way to tell who does not listen; Kafka does so, too.
         return HangUp(f"a batch without acks was refused: {faults[0].error_message}")
     return None
+
+
+def _cut_loose(body: ProduceRequest) -> None:
+    """Batches stay in memory for a while, and so does the request that they are slices of: if most of it is something
+    else, they are copied."""
+    parts = [data for topic in body.topic_data for data in topic.partition_data if data.records]
+    size = sum(len(part.records[0]) for part in parts if part.records)
+    whole = parts[0].records[0] if parts and parts[0].records else b""
+    if isinstance(whole, memoryview) and len(whole.obj) > 2 * size + FRAME_MAX_WASTE:  # type: ignore[arg-type]
+        for part in parts:
+            assert part.records
+            part.records = [bytes(part.records[0])]
 
 
 async def _caught(append: Awaitable[Offset]) -> Offset | CatenaError:
