@@ -1,7 +1,7 @@
 """Clients of groups: they look for the coordinator, ask it, and heed its error codes as real clients do.
 
 Everything that a rule looks at is written to the history, as the client saw it. Here are the requests that all kinds
-of clients make, and those clients that are in no group; members are in `group_members` and `group_consumers`.
+of clients make, and those clients that are in no group; members are in `group_members`.
 """
 
 from __future__ import annotations
