@@ -31,14 +31,15 @@ class FailedProducers:
         self._failed: dict[tuple[int, int], _Failed] = {}
 
     def admit(self, entry: Entry, now: float) -> Entry:
-        """The entry as it is handed to a link. The batch that failed lets the others in."""
+        """The entry as it is handed to a link. The mark stays until a batch is in the log: when the one that failed comes
+        again, batches that were called before it may still be on their way to another link."""
         if not self._failed or not entry.header.has_producer:
             return entry
         producer = _producer(entry.header)
         failed = self._failed.get(producer)
         if failed is None:
             return entry
-        if entry.header.base_sequence == failed.sequence or now - failed.at > IN_FLIGHT_MAX_S:
+        if now - failed.at > IN_FLIGHT_MAX_S:
             del self._failed[producer]
             return entry
         return entry._replace(not_before=failed.sequence)
