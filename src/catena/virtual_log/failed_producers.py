@@ -31,8 +31,8 @@ class FailedProducers:
         self._failed: dict[tuple[int, int], _Failed] = {}
 
     def admit(self, entry: Entry, now: float) -> Entry:
-        """The entry as it is handed to a link. The mark stays until a batch is in the log: when the one that failed comes
-        again, batches that were called before it may still be on their way to another link."""
+        """The entry as it is handed to a link. The mark stays until a batch is in the log: when the one that failed
+        comes again, batches that were called before it may still be on their way to another link."""
         if not self._failed or not entry.header.has_producer:
             return entry
         producer = _producer(entry.header)
