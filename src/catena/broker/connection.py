@@ -330,7 +330,9 @@ class Connection(asyncio.BufferedProtocol):
             if parts:
                 self._untaken = sum(map(len, parts))
                 self._answer_budget.take(self._untaken)
-                self._transport.writelines(parts)
+                # The last one by itself: `writelines` of Python 3.12.0 to 3.13.1 never says that the buffer is full.
+                self._transport.writelines(parts[:-1])
+                self._transport.write(parts[-1])
                 await self._may_write.wait()
                 self._answer_budget.give_back(self._untaken)
                 self._untaken = 0
