@@ -13,7 +13,6 @@ from catena.errors import OutcomeUnknown, StoreUnavailable
 from catena.formats.compression import Compression
 from catena.formats.record_batch import CRC_START, check_crc, parse_header
 from catena.formats.records import build_batch, iter_records
-from catena.loglets.diskless import commit
 from catena.runtime import Tasks
 from catena.testing.faults import Fail
 from catena.wire.apis import APIS
@@ -224,10 +223,7 @@ class TestRefused:
 
 
 class TestTrouble:
-    async def test_what_was_not_applied_may_be_sent_again(
-        self, producing: Producing, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(commit, "MAX_ATTEMPTS", 1, raising=False)
+    async def test_what_was_not_applied_may_be_sent_again(self, producing: Producing) -> None:
         producing.node.faults.at("get chain", Fail(StoreUnavailable("down")))
         answer = await producing.one(batch(b"a"))
         assert answer.error_code == Code.NOT_ENOUGH_REPLICAS
