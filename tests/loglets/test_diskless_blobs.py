@@ -160,6 +160,44 @@ class TestCache:
         assert reading.gets == 1
 
 
+class TestReadingAhead:
+    async def test_half_of_the_cache_is_for_what_nobody_has_read_yet(self) -> None:
+        reading = Reading(cache_bytes=8 * SIZE)  # 6 for what is new
+        await reading.store.put("blob", [RUN * 8])
+        reading.reader.read_ahead([entry(number) for number in range(8)])
+        await reading.read(entry(0), entry(1), entry(2))
+        assert reading.gets == 1
+        await reading.read(entry(3))
+        assert reading.gets == 2
+        # There is room again: three were read.
+        reading.reader.read_ahead([entry(number) for number in range(8)])
+        await reading.read(entry(4), entry(5), entry(6))
+        assert reading.gets == 3
+        await reading.read(entry(7))
+        assert reading.gets == 4
+
+    async def test_what_was_pushed_out_makes_room(self) -> None:
+        reading = Reading(cache_bytes=8 * SIZE)
+        await reading.store.put("blob", [RUN * 3])
+        await reading.store.put("other", [RUN * 24])
+        for turn in range(4):
+            gets = reading.gets
+            reading.reader.read_ahead([entry(number) for number in range(3)])
+            await reading.read(*(entry(6 * turn + number, "other") for number in range(6)))
+            assert reading.gets == gets + 2
+
+    async def test_what_fails_makes_room(self) -> None:
+        reading = Reading(cache_bytes=8 * SIZE)
+        for _ in range(5):
+            reading.reader.read_ahead([entry(number, "missing") for number in range(3)])
+            with pytest.raises(ObjectMissing):
+                await reading.read(entry(0, "missing"))
+        await reading.store.put("blob", [RUN * 3])
+        reading.reader.read_ahead([entry(number) for number in range(3)])
+        await reading.read(entry(0), entry(1), entry(2))
+        assert reading.counted.snapshot()["range_get"].requests == 6
+
+
 class TestTrouble:
     async def test_a_missing_object_is_named(self, reading: Reading) -> None:
         with pytest.raises(ObjectMissing, match="blob"):

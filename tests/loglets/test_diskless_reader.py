@@ -8,9 +8,9 @@ import pytest
 
 from catena.errors import Corrupt, ObjectMissing, StaleView, StoreUnavailable
 from catena.loglets.base import Loglet
-from catena.loglets.diskless import reader
+from catena.loglets.diskless import index, reader
+from catena.loglets.diskless.index import MAX_RUNS_PER_READ, PAGE
 from catena.loglets.diskless.loglet import DisklessSettings
-from catena.loglets.diskless.reader import INDEX_PAGE, MAX_RUNS_PER_READ
 from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.objects.counted import CountedObjects
 from catena.testing.contracts.loglet import EVERYTHING, Links, make_entry, read_values, soon, values_of
@@ -30,16 +30,16 @@ async def append_apart(loglet: Loglet, count: int) -> None:
 
 class TestIndex:
     async def test_a_read_goes_over_many_pages_of_the_index(self, stores: Stores, links: Links) -> None:
-        count = 2 * INDEX_PAGE + 10
+        count = 2 * PAGE + 10
         await append_apart((await stores.node()).open(links.spec()), count)
         loglet = (await stores.node()).open(links.spec())
         assert values_of(await loglet.read(0, EVERYTHING)) == [f"{number}" for number in range(count)]
-        assert values_of(await loglet.read(INDEX_PAGE, EVERYTHING))[0] == f"{INDEX_PAGE}"
+        assert values_of(await loglet.read(PAGE, EVERYTHING))[0] == f"{PAGE}"
 
     async def test_one_read_is_bounded_in_runs(self, stores: Stores, links: Links) -> None:
-        await append_apart((await stores.node()).open(links.spec()), MAX_RUNS_PER_READ + INDEX_PAGE + 1)
+        await append_apart((await stores.node()).open(links.spec()), MAX_RUNS_PER_READ + PAGE + 1)
         found = await (await stores.node()).open(links.spec()).read(0, EVERYTHING)
-        assert MAX_RUNS_PER_READ <= len(found) <= MAX_RUNS_PER_READ + INDEX_PAGE
+        assert MAX_RUNS_PER_READ <= len(found) <= MAX_RUNS_PER_READ + PAGE
 
     async def test_a_page_costs_one_scan_however_many_runs_it_has(self, stores: Stores, links: Links) -> None:
         await append_apart((await stores.node()).open(links.spec()), 10)
@@ -64,6 +64,68 @@ class TestIndex:
         await (await stores.node()).open(links.spec()).trim(3)
         with pytest.raises(StaleView):
             await (await stores.node()).open(links.spec()).read(1, EVERYTHING)
+
+    async def test_a_page_is_read_once_however_many_reads_it_serves(self, stores: Stores, links: Links) -> None:
+        await append_apart((await stores.node()).open(links.spec()), 10)
+        node = await stores.node()
+        for offset in range(10):
+            assert values_of(await node.open(links.spec()).read(offset, 1)) == [f"{offset}"]
+        assert node.faults.taken["scan index"] == 1
+        await append_apart((await stores.node()).open(links.spec()), 1)
+        assert values_of(await node.open(links.spec()).read(10, 1)) == ["0"]
+
+    async def test_of_many_partitions_only_so_much_is_kept(
+        self, stores: Stores, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(index, "KEPT_ENTRIES", 6)
+        partitions = [Links(number) for number in range(5)]
+        writer, node = await stores.node(), await stores.node()
+        for each in partitions:
+            await append_apart(writer.open(each.spec()), 3)
+            assert values_of(await node.open(each.spec()).read(1, 1)) == ["1"]
+        node.faults.taken.clear()
+        for each in reversed(partitions):
+            assert values_of(await node.open(each.spec()).read(2, 1)) == ["2"]
+        # The first read asked from offset 1 on: of 5 pages with 2 entries each 3 are kept.
+        assert node.faults.taken["scan index"] == 2
+
+    async def test_what_is_kept_of_the_index_is_dropped_when_its_blob_is_gone(
+        self, stores: Stores, links: Links
+    ) -> None:
+        await append_apart((await stores.node()).open(links.spec()), 5)
+        node = await stores.node(DisklessSettings(blob_cache_bytes=0))
+        assert values_of(await node.open(links.spec()).read(0, 1)) == ["0"]
+        links.boundary = 3
+        moved = (await stores.index(links.partition))[1]
+        await (await stores.node()).open(links.spec()).trim(3)
+        await stores.objects.delete([moved.data_key])
+        with pytest.raises(ObjectMissing):
+            await node.open(links.spec()).read(1, 1)
+        with pytest.raises(StaleView):
+            await node.open(links.spec()).read(1, 1)
+
+
+class TestReadingAhead:
+    async def test_who_reads_on_finds_what_follows_already_there(self, stores: Stores, links: Links) -> None:
+        await append_apart((await stores.node()).open(links.spec()), 20)
+        node = await stores.node()
+        loglet = node.open(links.spec())
+        await loglet.read(5, 1)
+        assert node.faults.taken["blob get_ranges"] == 1
+        last = node.faults.at("blob get_ranges", Stall(), nth=14)
+        await loglet.read(6, 1)
+        await soon(last.reached.wait())
+        last.let_go()
+        for offset in range(7, 20):
+            assert values_of(await loglet.read(offset, 1)) == [f"{offset}"]
+        assert node.faults.taken["blob get_ranges"] == 15
+
+    async def test_who_jumps_about_reads_what_it_asks_for(self, stores: Stores, links: Links) -> None:
+        await append_apart((await stores.node()).open(links.spec()), 20)
+        node = await stores.node()
+        for offset in (3, 9, 1, 15):
+            await node.open(links.spec()).read(offset, 1)
+        assert node.faults.taken["blob get_ranges"] == 4
 
 
 @pytest.mark.parametrize("stores", ["memory without transact"], indirect=True)

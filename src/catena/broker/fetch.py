@@ -166,9 +166,11 @@ class Fetch:
             some = targets[start : start + AT_ONCE]
             # Shared by those that are read at once: each brings a batch at least, and what is too much is not sent.
             left = max(max_bytes - size, 0) // len(some) if size else max(1, max_bytes // len(some))
-            for target, batches in zip(
-                some, await asyncio.gather(*(self._read(target, left, news) for target in some)), strict=True
-            ):
+            if len(some) == 1:  # as most are: a task less
+                found = [await self._read(some[0], left, news)]
+            else:
+                found = await asyncio.gather(*(self._read(target, left, news) for target in some))
+            for target, batches in zip(some, found, strict=True):
                 size += _fill(target, batches, max_bytes - size, size == 0)
         return size
 

@@ -38,25 +38,47 @@ class _RunKey(NamedTuple):
 
 
 class _Lane:
-    """Slots for downloads, and a least-recently-used cache of runs."""
+    """Slots for downloads, and a least-recently-used cache of runs.
+
+    What is downloaded ahead and has not been read takes half of the cache at most: it must still be there when its
+    reader comes.
+    """
 
     def __init__(self, slots: int, max_bytes: int) -> None:
         self.slots = asyncio.Semaphore(slots)
         self._max_bytes = max_bytes
-        self._bytes = 0
+        self._bytes = self._bytes_ahead = 0
         self._runs: OrderedDict[_RunKey, list[Batch]] = OrderedDict()
+        self._ahead: dict[_RunKey, int] = {}
 
     def get(self, key: _RunKey) -> list[Batch] | None:
         run = self._runs.get(key)
         if run is not None:
             self._runs.move_to_end(key)
+            self.not_ahead(key)
         return run
+
+    def has(self, key: _RunKey) -> bool:
+        return key in self._runs
 
     def keep(self, key: _RunKey, run: list[Batch]) -> None:
         self._runs[key] = run
         self._bytes += _size(run)
         while self._bytes > self._max_bytes and len(self._runs) > 1:
-            self._bytes -= _size(self._runs.popitem(last=False)[1])
+            key, run = self._runs.popitem(last=False)
+            self._bytes -= _size(run)
+            self.not_ahead(key)
+
+    def may_go_ahead(self, key: _RunKey, size: int) -> bool:
+        if self._bytes_ahead + size > self._max_bytes // 2:
+            return False
+        self._ahead[key] = size
+        self._bytes_ahead += size
+        return True
+
+    def not_ahead(self, key: _RunKey) -> None:
+        """It was read, or is not coming."""
+        self._bytes_ahead -= self._ahead.pop(key, 0)
 
 
 class _Want(NamedTuple):
@@ -79,17 +101,40 @@ class BlobReader:
 
     async def read_run(self, entry: IndexEntry) -> list[Batch]:
         """The batches of this run, with the offsets that the index gives them."""
+        return await self.read_runs([entry])
+
+    async def read_runs(self, entries: Sequence[IndexEntry]) -> list[Batch]:
+        """The batches of these runs."""
+        batches: list[Batch] = []
+        for run in [self._start(entry) for entry in entries]:
+            # Shielded: another reader may wait for the same download.
+            batches += run if isinstance(run, list) else await asyncio.shield(run)
+        return batches
+
+    def read_ahead(self, entries: Sequence[IndexEntry]) -> None:
+        """Download what will be asked for, as far as there is room."""
+        for entry in entries:
+            key, lane = _RunKey(entry.data_key, entry.byte_offset), self._lane(entry)
+            if entry.byte_length is None or key in self._coming or self._hot.has(key) or self._cold.has(key):
+                continue
+            if self._tasks.closed or not lane.may_go_ahead(key, entry.byte_length):
+                return
+            self._want(key, _Want(entry, lane, asyncio.get_running_loop().create_future()))
+
+    def _start(self, entry: IndexEntry) -> list[Batch] | asyncio.Future[list[Batch]]:
         key = _RunKey(entry.data_key, entry.byte_offset)
-        lane = self._cold if self._clock.now_ms() - entry.created_at_ms > OLD_AFTER_MS else self._hot
         if (run := self._hot.get(key) or self._cold.get(key)) is not None:
             self.hits += 1
             return run
-        coming = self._coming.get(key)
-        if coming is None:
-            self.misses += 1
-            coming = self._want(key, _Want(entry, lane, asyncio.get_running_loop().create_future()))
-        # Shielded: another reader may wait for the same download.
-        return await asyncio.shield(coming)
+        if (coming := self._coming.get(key)) is not None:
+            self._hot.not_ahead(key)
+            self._cold.not_ahead(key)
+            return coming
+        self.misses += 1
+        return self._want(key, _Want(entry, self._lane(entry), asyncio.get_running_loop().create_future()))
+
+    def _lane(self, entry: IndexEntry) -> _Lane:
+        return self._cold if self._clock.now_ms() - entry.created_at_ms > OLD_AFTER_MS else self._hot
 
     def _want(self, key: _RunKey, want: _Want) -> asyncio.Future[list[Batch]]:
         if self._tasks.closed:
@@ -167,8 +212,7 @@ def _deliver(want: _Want, body: Buffer) -> None:
     try:
         run = decode_run(want.entry, body)
     except Corrupt as error:
-        if not want.run.done():
-            want.run.set_exception(error)
+        _fail([want], error)
         return
     want.lane.keep(_RunKey(want.entry.data_key, want.entry.byte_offset), run)
     if not want.run.done():
@@ -177,8 +221,10 @@ def _deliver(want: _Want, body: Buffer) -> None:
 
 def _fail(wants: Sequence[_Want], error: CatenaError) -> None:
     for want in wants:
+        want.lane.not_ahead(_RunKey(want.entry.data_key, want.entry.byte_offset))
         if not want.run.done():
             want.run.set_exception(error)
+            want.run.exception()  # nobody may be waiting: it was read ahead, or another run failed first
 
 
 def decode_run(entry: IndexEntry, body: Buffer) -> list[Batch]:

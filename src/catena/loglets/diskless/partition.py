@@ -20,6 +20,8 @@ from catena.meta.base import Record
 from catena.types import ABSENT, Epoch, Expect, Offset, TopicPartition, Version
 
 MAX_CACHED_PRODUCERS = 1000
+MAX_READERS = 8
+"""Whose places are remembered."""
 
 
 class Run:
@@ -78,6 +80,7 @@ class Partition:
     __slots__ = (
         "_handoff",
         "_handoff_epoch",
+        "_read_to",
         "committing",
         "control",
         "expect",
@@ -109,6 +112,7 @@ class Partition:
         self.tail_waiters: list[asyncio.Future[None]] = []
         self.watch: asyncio.Task[None] | None = None
         self.watch_lingers = False
+        self._read_to: dict[Offset, None] = {}
         self._handoff: Mapping[int, ProducerState] = {}
         self._handoff_epoch: Epoch | None = None
 
@@ -132,6 +136,15 @@ class Partition:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def reads_on(self, start: Offset, end: Offset) -> bool:
+        """Someone reads from `start` to `end`: whether it goes on from where it stopped."""
+        reads_on = start in self._read_to
+        self._read_to.pop(start, None)
+        self._read_to[end] = None
+        if len(self._read_to) > MAX_READERS:
+            del self._read_to[next(iter(self._read_to))]
+        return reads_on
 
     def note_failed(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

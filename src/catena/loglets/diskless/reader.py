@@ -1,30 +1,33 @@
 """Find and read what is in a diskless link: tail cache, then index (or `pending` at the tail), then blobs.
 
-The index is keyed by the last offset of each run, so the run that holds an offset is the ceiling of that offset. An
-offset that the control record counts as committed is in the index or in `pending`; when it is in neither, it was moved
-elsewhere (tiered, trimmed) and the caller's view of the chain is old.
+An offset that the control record counts as committed is in the index or in `pending`; when it is in neither, it was
+moved elsewhere (tiered, trimmed) and the caller's view of the chain is old.
+
+Who reads on from where it stopped will mostly go on: what follows is downloaded meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from catena.errors import CatenaError, Sealed, StaleView, StoreUnavailable
+from catena.errors import CatenaError, ObjectMissing, Sealed, StaleView, StoreUnavailable
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
 from catena.loglets.base import Batch, LinkSpec, Run, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.controls import Controls
+from catena.loglets.diskless.index import PAGE, Index
 from catena.loglets.diskless.partition import Partition
-from catena.loglets.diskless.records import Control, IndexEntry, decode_index_entry
+from catena.loglets.diskless.records import Control, IndexEntry
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
 from catena.runtime import Tasks
 from catena.types import Offset
 
-INDEX_PAGE = 64
-MAX_RUNS_PER_READ = 1000
+READ_AHEAD_BYTES = 4 << 20
+READERS_AHEAD = 16
+"""Of all partitions, at the same time."""
 WATCH_LINGER_S = 5.0
 
 
@@ -35,6 +38,8 @@ class Reader:
         self._tail_cache = tail_cache
         self._tasks = tasks
         self._controls = Controls(meta, tasks)
+        self._index = Index(meta)
+        self._readers_ahead = 0
 
     async def read(self, partition: Partition, link: LinkSpec, offset: Offset, max_bytes: int) -> list[Batch]:
         if batches := self._tail_cache.read(partition.tp, offset, max_bytes):
@@ -46,9 +51,30 @@ class Reader:
                 if tail.sealed:
                     raise Sealed(f"{partition.tp}: epoch {link.epoch} ends at {tail.offset}")
                 return []
-        entries = await self._find(partition, offset, max_bytes)
-        runs = await asyncio.gather(*(self._blobs.read_run(entry) for entry in entries))
-        return _select([batch for run in runs for batch in run], offset, max_bytes)
+        entries = await self._index.find(partition, offset, max_bytes) or await self._find_pending(partition, offset)
+        try:
+            batches = _select(await self._blobs.read_runs(entries), offset, max_bytes)
+        except ObjectMissing:
+            self._index.forget(partition)  # another node may have moved the bytes, and what is kept is old
+            raise
+        if partition.reads_on(offset, batches[-1].end):
+            self._read_ahead(partition, batches[-1].end)
+        return batches
+
+    def _read_ahead(self, partition: Partition, offset: Offset) -> None:
+        if self._readers_ahead < READERS_AHEAD and not self._tasks.closed and offset < partition.tail:
+            self._readers_ahead += 1
+            self._tasks.spawn("read ahead", self._download(partition, offset))
+
+    async def _download(self, partition: Partition, offset: Offset) -> None:
+        try:
+            entries = await self._index.find(partition, offset, READ_AHEAD_BYTES)
+            cached = self._tail_cache.start(partition.tp)
+            self._blobs.read_ahead([entry for entry in entries if cached is None or entry.start_offset < cached])
+        except CatenaError:
+            pass  # whoever comes to read it gets the error
+        finally:
+            self._readers_ahead -= 1
 
     async def tail(self, partition: Partition, link: LinkSpec) -> Tail:
         """Linearizable. Raises Sealed when a later link has been opened: then the chain knows where this one ends."""
@@ -78,7 +104,7 @@ class Reader:
         # Looked at first: an entry that is written to the index meanwhile is then found there, or here, or in both.
         control = await self._controls.read(partition)
         # Mostly a few entries tell; where they do not, many will be needed.
-        after, limit = start, INDEX_PAGE
+        after, limit = start, PAGE
         while entries := await self._entries_from(partition, after, control, limit):
             for entry in entries:
                 if _newest(entry) < timestamp_ms:
@@ -112,7 +138,7 @@ class Reader:
 
     async def runs(self, partition: Partition, start: Offset, limit: int) -> list[Run]:
         control = await self._controls.read(partition)
-        entries = await self._index_page(partition, start, limit)
+        entries = await self._index.page(partition, start, limit)
         if len(entries) < limit and control is not None and control.pending is not None:
             after = entries[-1].end_offset if entries else start - 1
             entries += [entry for entry in control.pending.entries if entry.end_offset > after]
@@ -124,7 +150,7 @@ class Reader:
         """Entries from the one that may hold `offset` on: some of the index, and at its end those of `pending`."""
         if control is not None and offset >= control.next:
             return []  # what has come since is not looked for: this must end
-        entries = await self._index_page(partition, offset, limit)
+        entries = await self._index.page(partition, offset, limit)
         if not entries and control is not None and control.pending is not None:
             return [entry for entry in control.pending.entries if entry.end_offset >= offset]
         return entries
@@ -146,39 +172,16 @@ class Reader:
                     newest, found = timestamp_ms, batch.offset
         return newest, found
 
-    async def _find(self, partition: Partition, offset: Offset, max_bytes: int) -> list[IndexEntry]:
-        """Index entries that hold the bytes from `offset` on, contiguous, at least one."""
-        entries: list[IndexEntry] = []
-        following = offset
-        size = 0
-        while not entries or (size < max_bytes and len(entries) < MAX_RUNS_PER_READ):
-            page = await self._index_page(partition, following)
-            for entry in page:
-                if entry.start_offset > following or (entries and size >= max_bytes):
-                    return entries or await self._find_pending(partition, offset)
-                entries.append(entry)
-                following = entry.end_offset + 1
-                size += entry.byte_length or max_bytes
-            if len(page) < INDEX_PAGE:
-                break
-        return entries or await self._find_pending(partition, offset)
-
     async def _find_pending(self, partition: Partition, offset: Offset) -> list[IndexEntry]:
         control = await self._controls.read(partition)
         pending = control.pending if control is not None else None
         found = [entry for entry in pending.entries if entry.end_offset >= offset] if pending is not None else []
         if not found or found[0].start_offset > offset:
             # Between our two looks the pending entry may have been written to the index and replaced.
-            found = [entry for entry in await self._index_page(partition, offset) if entry.start_offset <= offset][:1]
+            found = await self._index.find(partition, offset, 1)
         if not found or found[0].start_offset > offset:
             raise StaleView(f"{partition.tp}: offset {offset} is not here any more")
         return found
-
-    async def _index_page(self, partition: Partition, offset: Offset, limit: int = INDEX_PAGE) -> list[IndexEntry]:
-        """Entries from the one that may hold `offset` on."""
-        end = keys.after(keys.index_prefix(partition.tp))
-        records = await self._meta.scan(keys.index(partition.tp, offset), end, limit)
-        return [decode_index_entry(record.key, record.value) for record in records]
 
     def _end_watch(self, partition: Partition) -> None:
         partition.watch_lingers = False

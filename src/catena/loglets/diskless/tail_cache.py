@@ -67,6 +67,11 @@ class TailCache:
         self.misses += 1
         return []
 
+    def start(self, tp: TopicPartition) -> Offset | None:
+        """The first offset that is cached; all that follow are."""
+        tail = self._tails.get(tp)
+        return tail.offsets[tail.gone] if tail is not None and tail.gone < len(tail.batches) else None
+
     def _evict(self) -> None:
         tp, tail = self._order.popleft()
         batch = tail.batches[tail.gone]
