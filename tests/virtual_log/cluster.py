@@ -10,6 +10,8 @@ from catena.runtime import SystemEntropy
 from catena.testing.contracts.loglet import values_of
 from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
 from catena.types import Offset, TopicPartition
+from catena.virtual_log import chain as chains
+from catena.virtual_log.chain import Chain
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.log import VirtualLog
 from tests.loglets.stores import Stores
@@ -64,6 +66,11 @@ class Cluster:
 
     async def index_ends(self, tp: TopicPartition) -> list[Offset]:
         return [entry.end_offset for entry in await self.stores.index(tp)]
+
+
+def tiered(chain: Chain, boundary: Offset) -> Chain:
+    """What a tiering job does to the chain."""
+    return chains.finish_tiering(chains.begin_tiering(chain, "job"), "job", chain.links[0].base, boundary, {})
 
 
 async def read_all(log: VirtualLog, start: Offset = 0) -> list[str]:

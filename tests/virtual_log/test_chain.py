@@ -24,6 +24,8 @@ class ChainMachine(RuleBasedStateMachine):
         self.owners: dict[int, int] = {}
         """The epoch that each offset was appended with; the tiered prefix aside, it stays there."""
         self.changes = 0
+        self.jobs: list[tuple[str, int]] = []
+        """Those that began to tier, and where the chain began then."""
         self.deleted = False
 
     def change(self, new: Chain) -> None:
@@ -71,30 +73,34 @@ class ChainMachine(RuleBasedStateMachine):
         else:
             assert self.chain.last == Link(intent.kind, intent.epoch, self.tail, None, {})
 
-    @rule(data=st.data())
-    def advance_base(self, data: st.DataObject) -> None:
-        boundary = data.draw(st.integers(0, self.tail))
-        if boundary < self.chain.boundary:
+    @rule()
+    def begin_tiering(self) -> None:
+        if self.deleted:
             with pytest.raises(StaleView):
-                chains.advance_base(self.chain, boundary, {})
+                chains.begin_tiering(self.chain, "j")
             return
-        self.change(chains.advance_base(self.chain, boundary, {"manifest": boundary}))
-        assert self.chain.links[0].kind == TIERED
-        assert self.chain.links[0].params == {"manifest": boundary}
-        assert self.chain.boundary == boundary
-        self.give_out(self.chain.links[0].epoch)
+        self.jobs.append((f"job {self.changes}", self.chain.links[0].base))
+        self.change(chains.begin_tiering(self.chain, self.jobs[-1][0]))
 
+    @precondition(lambda self: self.jobs)
     @rule(data=st.data())
-    def replace(self, data: st.DataObject) -> None:
-        link = data.draw(st.sampled_from(self.chain.links))
-        if link.is_open:
+    def finish_tiering(self, data: st.DataObject) -> None:
+        job, base = data.draw(st.sampled_from(self.jobs))
+        first = self.chain.links[0]
+        boundary = data.draw(st.integers(0, self.tail))
+        if self.deleted or job != self.chain.tiering or base < first.base or boundary < self.chain.boundary:
             with pytest.raises(StaleView):
-                chains.replace(self.chain, link.epoch, {})
+                chains.finish_tiering(self.chain, job, base, boundary, {})
             return
-        self.change(chains.replace(self.chain, link.epoch, {"elsewhere": self.changes}))
-        found = self.chain.link_of(link.epoch)
-        assert found is not None
-        assert (found.base, found.end, found.params) == (link.base, link.end, {"elsewhere": self.changes - 1})
+        base = data.draw(st.sampled_from([base, max(base, min(self.chain.start, boundary))]))
+        self.change(chains.finish_tiering(self.chain, job, base, boundary, {"manifest": boundary}))
+        link = self.chain.links[0]
+        assert link == self.chain.tiered
+        assert (link.kind, link.base, link.params) == (TIERED, base, {"manifest": boundary})
+        assert self.chain.boundary == boundary
+        self.give_out(link.epoch)
+        with pytest.raises(StaleView):
+            chains.finish_tiering(self.chain, job, base, boundary, {})
 
     @rule(data=st.data())
     def trim(self, data: st.DataObject) -> None:
@@ -111,6 +117,7 @@ class ChainMachine(RuleBasedStateMachine):
     @rule()
     def delete(self) -> None:
         self.change(chains.tombstone(self.chain))
+        self.deleted = True
         assert self.chain.deleted
         assert self.chain.intent is None
 
@@ -122,7 +129,7 @@ class ChainMachine(RuleBasedStateMachine):
         for offset in range(chain.start, self.tail):
             holders = [link for link in chain.links if link.holds(offset)]
             assert holders == [chain.link_at(offset)]
-            assert holders[0].kind == TIERED or holders[0].epoch == self.owners[offset]
+            assert chain.epoch_at(offset) == self.owners[offset]
         at_tail = chain.link_at(self.tail)
         assert at_tail is (chain.last if chain.last.is_open else None)
 
@@ -184,4 +191,20 @@ def test_a_sealed_chain_cannot_be_trimmed_beyond_its_end() -> None:
 def test_the_boundary_cannot_leave_a_sealed_chain() -> None:
     chain = chains.finish(chains.intend(two_links(), "s", None), "s", 25)
     with pytest.raises(AssertionError):
-        chains.advance_base(chain, 26, {})
+        chains.finish_tiering(chains.begin_tiering(chain, "j"), "j", 0, 26, {})
+
+
+def test_what_is_still_read_stays_in_the_tiered_link() -> None:
+    chain = chains.begin_tiering(chains.trim(two_links(), 5), "j")
+    assert chains.finish_tiering(chain, "j", 5, 8, {}).links[0].base == 5
+    with pytest.raises(AssertionError):
+        chains.finish_tiering(chain, "j", 6, 8, {})
+
+
+def test_what_was_tiered_has_the_epochs_of_those_who_wrote_it() -> None:
+    chain = chains.finish_tiering(chains.begin_tiering(two_links(), "j"), "j", 0, 15, {})
+    assert chain.written == ((0, 1), (10, 2))
+    assert [chain.epoch_at(offset) for offset in (0, 9, 10, 14, 15)] == [1, 1, 2, 2, 2]
+    chain = chains.trim(chain, 12)
+    assert chain.eras == ((10, 2),)
+    assert chains.trim(chain, 15).eras == ()

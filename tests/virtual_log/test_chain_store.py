@@ -171,5 +171,6 @@ async def test_what_is_no_chain_is_corrupt(setup: Setup, value: bytes) -> None:
 
 def test_a_chain_is_stored_as_it_is() -> None:
     chain = chains.finish(chains.intend(chains.initial(KIND), "n", "memory", {"a": 1}), "n", 10)
-    chain = chains.intend(chains.signed(chains.advance_base(chain, 5, {"manifest": "m"}), "n"), "o", None)
+    tiered = chains.finish_tiering(chains.begin_tiering(chain, "j"), "j", 0, 5, {"manifest": "m"})
+    chain = chains.begin_tiering(chains.intend(chains.signed(tiered, "n"), "o", None), "k")
     assert msgspec.json.decode(msgspec.json.encode(chain), type=Chain) == chain

@@ -26,7 +26,7 @@ from catena.testing.contracts.loglet import EVERYTHING, Stamp, make_entry, value
 from catena.testing.faults import Fail, FaultyMeta, Stall
 from catena.virtual_log import chain as chains
 from catena.virtual_log.log import VirtualLog
-from tests.virtual_log.cluster import Cluster, read_all
+from tests.virtual_log.cluster import Cluster, read_all, tiered
 
 LONG_S = 30
 
@@ -212,7 +212,7 @@ class TestTrim:
         await log.append(entry)
         await log.append(make_entry("b"))
         await log.reconfigure("diskless")
-        await cluster.chains.change(log.tp, log.kind, lambda chain: chains.advance_base(chain, 2, {}))
+        await cluster.chains.change(log.tp, log.kind, lambda chain: tiered(chain, 2))
 
         class MemoryOnly:
             """No kind of this version holds tiered links; memory can stand for one that does."""
@@ -433,7 +433,7 @@ class TestBoundary:
 
     async def tier(self, cluster: Cluster, log: VirtualLog, boundary: int) -> None:
         """What the end of a tiering job does."""
-        await cluster.chains.change(log.tp, log.kind, lambda chain: chains.advance_base(chain, boundary, {}))
+        await cluster.chains.change(log.tp, log.kind, lambda chain: tiered(chain, boundary))
         await cluster.stores.meta.delete_range(keys.index_prefix(log.tp), keys.index(log.tp, boundary))
 
     async def test_appends_and_reads_above_it_go_on(self, cluster: Cluster) -> None:

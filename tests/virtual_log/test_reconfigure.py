@@ -12,11 +12,10 @@ from catena.errors import CatenaError, ConfigError, LogSealed, OutOfOrderSequenc
 from catena.meta import keys
 from catena.testing.contracts.loglet import Stamp, make_entry
 from catena.testing.faults import Fail, Stall
-from catena.virtual_log import chain as chains
 from catena.virtual_log.chain import Chain
 from catena.virtual_log.log import VirtualLog
 from tests.loglets.stores import BACKENDS
-from tests.virtual_log.cluster import Cluster, ClusterNode, read_all
+from tests.virtual_log.cluster import Cluster, ClusterNode, read_all, tiered
 from tests.virtual_log.workload import Acks, Writer, check
 
 # From diskless to memory, in the order in which they are taken. The number tells apart what is done twice.
@@ -161,7 +160,7 @@ class TestRaces:
         stall = node.faults.at("get chain", Stall(applied=True), nth=2)
         changing = asyncio.ensure_future(log.reconfigure("memory"))
         await stall.reached.wait()
-        await cluster.chains.change(log.tp, log.kind, lambda chain: chains.advance_base(chain, 1, {}))
+        await cluster.chains.change(log.tp, log.kind, lambda chain: tiered(chain, 1))
         stall.let_go()
         assert shape(await changing) == [("tiered", 0, 1), ("diskless", 1, 2), ("memory", 2, None)]
 

@@ -13,7 +13,7 @@ from catena.broker.base import Client, OpenLog
 from catena.broker.handling import Logs, Refused, fault_of, map_bounded
 from catena.errors import CatenaError
 from catena.types import Epoch, Offset
-from catena.virtual_log.chain import TIERED, Chain
+from catena.virtual_log.chain import Chain
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.codes import Code
@@ -127,14 +127,14 @@ async def _find(log: VirtualLog, asked: ListOffsetsPartition) -> _Found:
         return _Found(tail, epoch=log.seen_epoch)
     if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         chain = await log.refresh()
-        return _Found(chain.start, epoch=_epoch_at(chain, chain.start))
+        return _Found(chain.start, epoch=chain.epoch_at(chain.start))
     if asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _Found()  # nothing is tiered, and nothing is going to be
+        return _Found()  # that is about leaders' disks and what they still have to upload
     is_max = asked.timestamp == MAX_TIMESTAMP
     found = await (log.find_max_time() if is_max else log.find_time(asked.timestamp))
     if found is None:
         return _Found()
-    return _Found(found.offset, found.timestamp_ms, _epoch_at(await log.chain(), found.offset))
+    return _Found(found.offset, found.timestamp_ms, (await log.chain()).epoch_at(found.offset))
 
 
 async def check_epoch(log: VirtualLog, epoch: Epoch) -> None:
@@ -166,16 +166,8 @@ def end_of_epoch(chain: Chain, epoch: Epoch) -> _EpochEnd:
     Of epochs that the chain does not have, those below the first one ended where that one begins, and those between
     two, which gave out no offsets, stand for the lower one. Those above the last are not known: -1.
     """
-    # A tiered link's epoch says when it was tiered, not when its records were written.
-    links = [link for link in chain.links if link.kind != TIERED]
-    above = next((link for link in links if link.epoch > epoch), None)
+    above = next((base for base, each in chain.written if each > epoch), None)
     if above is None:
         return _EpochEnd()
-    below = max((link.epoch for link in links if link.epoch <= epoch), default=epoch)
-    return _EpochEnd(below, max(above.base, chain.start))
-
-
-def _epoch_at(chain: Chain, offset: Offset) -> Epoch:
-    """Of the link that holds the offset; a sealed chain's end has the epoch of the link that ends there."""
-    link = chain.link_at(offset)
-    return (link or chain.last).epoch
+    below = max((each for _, each in chain.written if each <= epoch), default=epoch)
+    return _EpochEnd(below, max(above, chain.start))

@@ -8,8 +8,10 @@
 Invariants, checked on every change:
 - links are contiguous, each [base, end), and only the last may be open (end None);
 - no epoch is used twice, and `next_epoch` is greater than all that were ever given out: it never decreases;
-- epochs grow along the chain, the tiered prefix aside, which is rewritten as a whole;
+- epochs grow along the chain, the tiered prefix aside, which is rewritten as a whole; `eras` keeps the epochs in which
+  its offsets were written, since that is what clients see as leader epochs;
 - `start` only grows; it lies at or after the first link's base, and at or before the last one's end;
+- only the job that `tiering` names can change the tiered link, and it can do so once;
 - at most one intent: a change of the tail that has been decided and not yet finished. Anyone may finish it.
 
 The chain is published by compare-and-set (`chain_store`); `nonces` are the names of its last few changes, so that
@@ -61,6 +63,10 @@ class Chain(msgspec.Struct, frozen=True, omit_defaults=True):
     start: Offset = 0
     intent: Intent | None = None
     deleted: bool = False
+    tiering: str | None = None
+    """The job that may change the tiered link; any later one takes its place."""
+    eras: tuple[tuple[Offset, Epoch], ...] = ()
+    """From which offset on which epoch wrote what is in the tiered link."""
     revision: int = 0
     nonces: tuple[str, ...] = ()
     format: int = FORMAT
@@ -81,8 +87,25 @@ class Chain(msgspec.Struct, frozen=True, omit_defaults=True):
                 return link
         return None
 
-    def link_of(self, epoch: Epoch) -> Link | None:
-        return next((link for link in self.links if link.epoch == epoch), None)
+    @property
+    def tiered(self) -> Link | None:
+        return self.links[0] if self.links[0].kind == TIERED else None
+
+    @property
+    def written(self) -> tuple[tuple[Offset, Epoch], ...]:
+        """From which offset on which epoch has written the log, in order."""
+        eras = {epoch: base for base, epoch in self.eras}
+        for link in self.links:
+            if link.kind != TIERED:
+                eras.setdefault(link.epoch, link.base)
+        return tuple((base, epoch) for epoch, base in eras.items())
+
+    def epoch_at(self, offset: Offset) -> Epoch:
+        """The epoch that has written this offset, or will."""
+        link = self.link_at(offset)
+        if link is not None and link.kind != TIERED:
+            return link.epoch
+        return next((epoch for base, epoch in reversed(self.written) if base <= offset), self.last.epoch)
 
 
 def initial(kind: str, params: dict[str, Any] | None = None) -> Chain:
@@ -126,31 +149,37 @@ def finish(chain: Chain, nonce: str, tail: Offset) -> Chain:
     return open_link(sealed, intent.kind, intent.epoch, intent.params)
 
 
-def advance_base(chain: Chain, boundary: Offset, params: dict[str, Any]) -> Chain:
-    """Offsets below `boundary` are now in the tiered link that `params` describe; the links that held them shrink."""
-    if boundary < chain.boundary:
-        raise StaleView(f"the boundary is at {chain.boundary} already, beyond {boundary}")
-    old = chain.links[0] if chain.links[0].kind == TIERED else None
-    rest = chain.links[1:] if old else chain.links
-    base = old.base if old else rest[0].base
-    kept = [link for link in rest if link.end is None or link.end > boundary]
-    if not kept:
-        kept = [rest[-1]]
-    end = kept[0].end
-    if not kept[0].base <= boundary or (end is not None and boundary > end):
+def begin_tiering(chain: Chain, job: str) -> Chain:
+    """From now on no other job can finish: one that sleeps, and whose objects may be gone when it wakes, never will."""
+    if chain.deleted:
+        raise StaleView("the topic is deleted")
+    return _changed(chain, tiering=job)
+
+
+def finish_tiering(chain: Chain, job: str, base: Offset, boundary: Offset, params: dict[str, Any]) -> Chain:
+    """Offsets from `base` to `boundary` are now in the tiered link that `params` describe; what held them shrinks.
+
+    The one step with which tiering, merging and dropping end. `base` is where the chain began when the job did, or lies
+    between that and the log's start: then what is below it is dropped.
+    """
+    first = chain.links[0]
+    if chain.deleted or chain.tiering != job:
+        raise StaleView(f"the job {job} was abandoned")
+    if base < first.base or boundary < chain.boundary:
+        raise StaleView(f"offsets from {base} to {boundary} were trimmed or tiered by others")
+    if base > boundary or (base > first.base and base > chain.start):
+        raise AssertionError(f"offsets from {first.base} on are needed, not only from {base} on")
+    rest = chain.links[1:] if first.kind == TIERED else chain.links
+    absorbed = tuple((link.base, link.epoch) for link in rest if link.base < boundary)
+    kept = [link for link in rest if link.end is None or link.end > boundary] or [rest[-1]]
+    if not kept[0].base <= boundary or (kept[0].end is not None and boundary > kept[0].end):
         raise AssertionError(f"boundary {boundary} lies outside of the chain")
+    known = {epoch for _, epoch in chain.eras}
+    eras = (*chain.eras, *(era for era in absorbed if era[1] not in known))
     kept[0] = msgspec.structs.replace(kept[0], base=boundary)
     tiered = Link(TIERED, chain.next_epoch, base, boundary, params)
-    return _changed(chain, links=(tiered, *kept), next_epoch=chain.next_epoch + 1)
-
-
-def replace(chain: Chain, epoch: Epoch, params: dict[str, Any]) -> Chain:
-    """Give a closed link other params: the same offsets, stored elsewhere."""
-    link = chain.link_of(epoch)
-    if link is None or link.is_open:
-        raise StaleView(f"there is no closed link of epoch {epoch}")
-    changed = msgspec.structs.replace(link, params=params)
-    return _changed(chain, links=tuple(changed if each is link else each for each in chain.links))
+    links = (tiered, *kept)
+    return _changed(chain, links=links, eras=_needed(eras, base), tiering=None, next_epoch=chain.next_epoch + 1)
 
 
 def trim(chain: Chain, offset: Offset) -> Chain:
@@ -161,7 +190,9 @@ def trim(chain: Chain, offset: Offset) -> Chain:
     if offset <= chain.start:
         return chain
     kept = tuple(link for link in chain.links[:-1] if link.end is not None and link.end > offset)
-    return _changed(chain, links=(*kept, chain.last), start=offset)
+    links = (*kept, chain.last)
+    eras = _needed(chain.eras, offset) if links[0].kind == TIERED else ()
+    return _changed(chain, links=links, start=offset, eras=eras)
 
 
 def tombstone(chain: Chain) -> Chain:
@@ -173,6 +204,12 @@ def signed(chain: Chain, nonce: str) -> Chain:
     """The chain as it is published by the change of this name."""
     nonces = (*chain.nonces, nonce)[-REMEMBERED_NONCES:]
     return msgspec.structs.replace(chain, revision=chain.revision + 1, nonces=nonces)
+
+
+def _needed(eras: tuple[tuple[Offset, Epoch], ...], start: Offset) -> tuple[tuple[Offset, Epoch], ...]:
+    """Those that wrote something at or above `start`."""
+    over = sum(base <= start for base, _ in eras[1:])
+    return eras[over:]
 
 
 def _changed(chain: Chain, **fields: Any) -> Chain:
@@ -188,6 +225,7 @@ def _checked(old: Chain, new: Chain) -> Chain:
     for link in links:
         assert link.end is None or link.base <= link.end, f"a link ends before it starts: {link}"
         assert link.epoch < new.next_epoch, f"epoch of {link} was never given out"
+    assert list(new.written) == sorted(new.written), f"epochs did not write one after the other: {new.written}"
     assert new.next_epoch >= old.next_epoch, "next_epoch went back"
     assert new.start >= old.start, "start went back"
     assert links[-1].end is None or new.start <= links[-1].end, "start is beyond the end"

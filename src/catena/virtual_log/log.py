@@ -202,9 +202,8 @@ class VirtualLog:
         return self._chain.start if self._chain is not None else -1
 
     def epoch_at(self, offset: Offset) -> Epoch:
-        """Of the link that holds this offset, in the chain as it was last seen; 0 if there is none."""
-        link = self._chain.link_at(offset) if self._chain is not None else None
-        return link.epoch if link is not None else 0
+        """Of whatever wrote this offset, in the chain as it was last seen; 0 if nobody looked yet."""
+        return self._chain.epoch_at(offset) if self._chain is not None else 0
 
     @property
     def seen_tail(self) -> Offset:
