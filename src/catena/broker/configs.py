@@ -12,9 +12,10 @@ from functools import partial
 from typing import NamedTuple, TypeVar, cast
 
 from catena.broker.base import Client, TopicDefaults
-from catena.broker.handling import Fault, Refused, fault_of, map_bounded
+from catena.broker.handling import Fault, Refused, fault_of
 from catena.cluster.membership import Membership
 from catena.errors import CatenaError
+from catena.runtime.tasks import map_bounded
 from catena.virtual_log import topic_configs
 from catena.virtual_log.topic_configs import CATALOGUE, ConfigType
 from catena.virtual_log.topic_view import TopicView

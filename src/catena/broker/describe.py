@@ -13,7 +13,7 @@ from typing import cast
 
 from catena.broker.base import Client, OpenLog
 from catena.broker.configs import LOG_DIR
-from catena.broker.handling import Logs, Refused, fault_of, map_bounded
+from catena.broker.handling import Logs, Refused, fault_of
 from catena.cluster.membership import Membership
 from catena.errors import CatenaError, StoreRefused, UnknownTopic
 from catena.loglets.diskless.records import decode_control, decode_producer
@@ -21,6 +21,7 @@ from catena.loglets.producers import ProducerState, unexpired
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
 from catena.runtime import Clock
+from catena.runtime.tasks import map_bounded
 from catena.types import TopicPartition
 from catena.virtual_log.handoff import load_handoff
 from catena.virtual_log.log import VirtualLog

@@ -14,10 +14,10 @@ import msgspec
 from catena.broker.base import Client
 from catena.broker.coordinator import Committer, Coordinator, NewOffset, group_code
 from catena.broker.group_store import CommittedOffset, HeldGroup, Slot
-from catena.broker.handling import map_bounded
 from catena.errors import CatenaError, OutcomeUnknown, Rejected
 from catena.groups.base import GroupError
 from catena.meta import keys
+from catena.runtime.tasks import map_bounded
 from catena.types import TopicId
 from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord

@@ -7,7 +7,7 @@ from typing import cast
 
 from catena.broker.base import Client
 from catena.broker.coordinator import Coordinator, group_code
-from catena.broker.handling import Fault, map_bounded
+from catena.broker.handling import Fault
 from catena.cluster.membership import Membership
 from catena.cluster.placement import NO_NODE
 from catena.errors import CatenaError
@@ -17,6 +17,7 @@ from catena.groups.classic_values import JoinRequest, LeavingMember, Protocol, S
 from catena.groups.consumer_values import Assignment, ConsumerGroupView, ConsumerHeartbeatRequest
 from catena.meta import keys
 from catena.runtime import Entropy
+from catena.runtime.tasks import map_bounded
 from catena.types import TopicId
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.codes import Code

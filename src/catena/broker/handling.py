@@ -1,10 +1,8 @@
-"""What handlers have in common: find the log that a request names, ask many at once, and say what went wrong."""
+"""What handlers have in common: find the log that a request names, and say what went wrong."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from catena.broker.base import OpenLog
@@ -16,7 +14,6 @@ from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord
 from catena.wire.codes import Code
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -35,28 +32,6 @@ class Fault(NamedTuple):
 
 def fault_of(error: Refused | CatenaError) -> Fault:
     return Fault(error.code if isinstance(error, Refused) else code_of(error), str(error))
-
-
-async def map_bounded(at_once: int, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """`function` of each item, in their order; so many run at the same time. Once one has raised, none is begun."""
-    results: dict[int, R] = {}
-    waiting = deque(range(len(items)))
-
-    async def work() -> None:
-        try:
-            while waiting:
-                number = waiting.popleft()
-                results[number] = await function(items[number])
-        except BaseException:
-            waiting.clear()
-            raise
-
-    # Few workers instead of a task for each item: there may be 10,000 of them.
-    workers = (work() for _ in range(min(at_once, len(items))))
-    for outcome in await asyncio.gather(*workers, return_exceptions=True):
-        if outcome is not None:
-            raise outcome
-    return [results[number] for number in range(len(items))]
 
 
 class Logs:

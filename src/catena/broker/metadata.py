@@ -19,12 +19,12 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import Client, OpenLog, TopicDefaults
 from catena.broker.error_codes import code_of
-from catena.broker.handling import map_bounded
 from catena.cluster.membership import Membership
 from catena.cluster.placement import NO_NODE, NodeId, Placement
 from catena.cluster.view import BROKER, Address, NodeRecord, View
 from catena.errors import CatenaError, RetryLater, TopicExists, UnknownTopic
 from catena.runtime import Clock
+from catena.runtime.tasks import map_bounded
 from catena.types import TopicId
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_view import TopicView

@@ -10,8 +10,9 @@ from collections import Counter
 from typing import NamedTuple, cast
 
 from catena.broker.base import Client, OpenLog
-from catena.broker.handling import Logs, Refused, fault_of, map_bounded
+from catena.broker.handling import Logs, Refused, fault_of
 from catena.errors import CatenaError
+from catena.runtime.tasks import map_bounded
 from catena.types import Epoch, Offset
 from catena.virtual_log.chain import Chain
 from catena.virtual_log.log import VirtualLog

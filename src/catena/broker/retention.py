@@ -30,12 +30,12 @@ from typing import Annotated
 import msgspec
 
 from catena.broker.base import OpenLog
-from catena.broker.handling import map_bounded
 from catena.cluster.membership import Membership
 from catena.errors import CatenaError, RetryLater, StoreRefused, UnknownTopic
 from catena.loglets.base import Run
 from catena.meta.base import SCAN_LIMIT
 from catena.runtime import Clock, Entropy, Tasks
+from catena.runtime.tasks import map_bounded
 from catena.types import Offset, TopicId
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_configs import TopicSettings, settings_of

@@ -16,10 +16,11 @@ from typing import cast
 
 from catena.broker.base import Client, OpenLog, TopicDefaults
 from catena.broker.configs import topic_configs_of
-from catena.broker.handling import Logs, Refused, fault_of, map_bounded
+from catena.broker.handling import Logs, Refused, fault_of
 from catena.cluster.membership import Membership
 from catena.cluster.view import BROKER
 from catena.errors import CatenaError, InvalidTopic, TopicExists, UnknownTopic
+from catena.runtime.tasks import map_bounded
 from catena.types import Offset, TopicId
 from catena.virtual_log import topic_configs
 from catena.virtual_log.log import VirtualLog

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_TASKS = 100_000
 
@@ -53,3 +57,25 @@ class Tasks:
         self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task %s failed", task.get_name(), exc_info=error)
+
+
+async def map_bounded(at_once: int, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """`function` of each item, in their order; so many run at the same time. Once one has raised, none is begun."""
+    results: dict[int, R] = {}
+    waiting = deque(range(len(items)))
+
+    async def work() -> None:
+        try:
+            while waiting:
+                number = waiting.popleft()
+                results[number] = await function(items[number])
+        except BaseException:
+            waiting.clear()
+            raise
+
+    # Few workers instead of a task for each item: there may be 10,000 of them.
+    workers = (work() for _ in range(min(at_once, len(items))))
+    for outcome in await asyncio.gather(*workers, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+    return [results[number] for number in range(len(items))]
