@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catena.broker.group_offsets import METADATA_MAX_BYTES, METADATA_MAX_STORED_BYTES
 from catena.broker.group_store import (
+    CHUNKS_AT_ONCE,
+    MAX_REBASES,
+    PAGE,
     PARTITIONS_PER_CHUNK,
     Change,
     CommittedOffset,
     GroupStore,
     HeldGroup,
     MachineState,
+    OffsetChunk,
+    TakenOver,
     decode_state,
 )
-from catena.errors import Conflict, Corrupt, OutcomeUnknown, StaleView, StoreRefused, StoreUnavailable
+from catena.errors import Conflict, Contended, Corrupt, OutcomeUnknown, StaleView, StoreRefused, StoreUnavailable
 from catena.meta import keys
-from catena.meta.base import MAX_VALUE_BYTES, check_put
+from catena.meta.base import MAX_VALUE_BYTES, Record, check_put
 from catena.meta.memory import MemoryMeta
 from catena.runtime import SystemEntropy
-from catena.testing.faults import Fail, Faults, FaultyMeta, Late
+from catena.testing.faults import Fail, Faults, FaultyMeta, Late, Stall
 from catena.types import TopicId
-from tests.broker.group_world import CHUNK, STATE, FastClock
+from tests.broker.group_world import CHUNK, STATE, FastClock, settle
+from tests.loglets.stores import Stores
 
 T = TopicId("0" * 32)
 EMPTY = MachineState("classic", "consumer", True, b"snapshot")
@@ -270,3 +282,216 @@ async def test_a_record_of_a_newer_version_is_not_touched() -> None:
     await stored.meta.put(keys.group_state("g"), newer)
     with pytest.raises(StoreRefused):
         await stored.store().take_over("g", 1)
+
+
+class Coordinator(NamedTuple):
+    store: GroupStore
+    faults: Faults
+
+    async def take_over_until(self, step: str, applied: bool = False) -> tuple[Stall, asyncio.Task[TakenOver]]:
+        stall = self.faults.at(step, Stall(applied))
+        taking_over = asyncio.create_task(self.store.take_over("g", 2))
+        await stall.reached.wait()
+        return stall, taking_over
+
+
+class Real:
+    """Coordinators on a store that is not in memory only."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self.can_transact = stores.can_transact
+
+    async def coordinators(self, count: int) -> list[Coordinator]:
+        return [await self._coordinator(Faults()) for _ in range(count)]
+
+    async def _coordinator(self, faults: Faults) -> Coordinator:
+        meta = FaultyMeta(await self._stores.open_meta(), faults)
+        return Coordinator(GroupStore(meta, FastClock(), SystemEntropy()), faults)
+
+    async def records(self) -> list[Record]:
+        """All that is stored of the group, its state first."""
+        prefixes = (keys.GROUPS, keys.GROUP_OFFSETS)
+        return [record for prefix in prefixes for record in await self._stores.meta.scan(prefix, keys.after(prefix))]
+
+    async def epochs(self) -> list[int]:
+        """Of its chunks."""
+        _, *chunks = await self.records()
+        return [msgspec.json.decode(chunk.value, type=OffsetChunk).coordinator_epoch for chunk in chunks]
+
+
+WITHOUT_TRANSACT = ("sqlite without transact", "postgres without transact", "objects")
+
+
+@pytest.fixture(params=["sqlite", "postgres", *WITHOUT_TRANSACT])
+async def real(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Real]:
+    async with Stores(request.param, tmp_path, request) as stores:
+        yield Real(stores)
+
+
+without_transact = pytest.mark.parametrize("real", WITHOUT_TRANSACT, indirect=True)
+
+
+class TestClaim:
+    """What a take-over does for the chunks where the state can't be checked together with them."""
+
+    async def test_one_that_was_replaced_changes_nothing(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        old = await created(first.store, p0=10, p150=20)
+        new, _ = await second.store.take_over("g", 2)
+        before = await real.records()
+        # With `transact` nothing has to be claimed, and nothing is written for it.
+        assert await real.epochs() == ([1, 1] if real.can_transact else [2, 2])
+        assert second.faults.taken["put 0"] + second.faults.taken["put 1"] == (0 if real.can_transact else 2)
+        offsets = {(T, 0): at(11), (T, 150): None}
+        for change in (Change(offsets=offsets), Change(EMPTY, offsets), Change(delete=True)):
+            with pytest.raises(StaleView):
+                await first.store.write(old, change)
+            assert await real.records() == before
+        assert values(new) == {0: 10, 150: 20}
+        await second.store.write(new, Change(offsets={(T, 0): at(12)}))
+        assert values((await first.store.take_over("g", 1)).held) == {0: 12, 150: 20}
+
+    async def test_a_write_on_its_way_during_a_take_over_comes_too_late(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        old = await created(first.store, p0=10)
+        stall = first.faults.at("transact" if real.can_transact else "put 0", Stall())
+        writing = asyncio.create_task(first.store.write(old, Change(offsets={(T, 0): at(9)})))
+        await stall.reached.wait()
+        await second.store.take_over("g", 2)
+        before = await real.records()
+        stall.let_go()
+        with pytest.raises(StaleView):
+            await writing
+        assert await real.records() == before
+
+    async def test_what_a_take_over_has_seen_is_not_gone_again(self, real: Real) -> None:
+        first, second, third = await real.coordinators(3)
+        step = "transact" if real.can_transact else "put 1"
+        oldest = await created(first.store, p0=10)
+        late = first.faults.at(step, Late())
+        for nth in range(2, 7):
+            first.faults.at(step, Fail(StoreUnavailable("away")), nth)
+        with pytest.raises(OutcomeUnknown):
+            await first.store.write(oldest, Change(offsets={(T, 150): at(20)}))
+        # The second knows of no chunk for partition 150, and is paused; now the first one's arrives.
+        old, _ = await second.store.take_over("g", 2)
+        assert values(old) == {0: 10}
+        await late.arrive()
+        new, _ = await third.store.take_over("g", 3)
+        assert values(new) == ({0: 10} if real.can_transact else {0: 10, 150: 20})
+        with pytest.raises(StaleView):
+            await second.store.write(old, Change(offsets={(T, 151): at(30)}))
+        assert values((await third.store.take_over("g", 3)).held) == values(new)
+
+    async def test_a_new_chunk_of_one_that_was_replaced_is_not_acked_and_gives_way(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        old = await created(first.store, p0=10)
+        new, _ = await second.store.take_over("g", 2)
+        with pytest.raises(StaleView):
+            await first.store.write(old, Change(offsets={(T, 300): at(1)}))
+        assert values(new) == {0: 10}
+        await second.store.write(new, Change(offsets={(T, 301): at(2)}))
+        assert values((await first.store.take_over("g", 1)).held) == {0: 10, 301: 2}
+
+    @without_transact
+    @pytest.mark.parametrize("applied", [False, True])
+    async def test_is_made_by_the_next_one_after_a_crash_in_the_middle(self, real: Real, applied: bool) -> None:
+        first, second, third = await real.coordinators(3)
+        old = await created(first.store, p0=10, p100=20, p200=30)
+        _, taking_over = await second.take_over_until("put 1", applied)
+        taking_over.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking_over
+        assert (await real.epochs())[1] == (2 if applied else 1)
+        new, _ = await third.store.take_over("g", 3)
+        assert await real.epochs() == [3, 3, 3]
+        assert values(new) == {0: 10, 100: 20, 200: 30}
+        before = await real.records()
+        for partition in (0, 100, 200):
+            with pytest.raises(StaleView):
+                await first.store.write(old, Change(offsets={(T, partition): at(9)}))
+        assert await real.records() == before
+
+    @without_transact
+    async def test_one_that_wakes_in_the_middle_claims_nothing_of_the_next_one(self, real: Real) -> None:
+        first, second, third = await real.coordinators(3)
+        await created(first.store, p0=10, p100=20)
+        stall, taking_over = await second.take_over_until("put 1")
+        new, _ = await third.store.take_over("g", 3)
+        before = await real.records()
+        stall.let_go()
+        with pytest.raises(StaleView):
+            await taking_over
+        assert await real.records() == before
+        await third.store.write(new, Change(offsets={(T, 100): at(21)}))
+        assert values((await third.store.take_over("g", 3)).held) == {0: 10, 100: 21}
+
+    @without_transact
+    async def test_takes_along_what_lands_in_the_meantime(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        old = await created(first.store, p0=10)
+        stall, taking_over = await second.take_over_until("put 0")
+        with pytest.raises(StaleView):
+            await first.store.write(old, Change(offsets={(T, 0): at(11)}))
+        stall.let_go()
+        assert values((await taking_over).held) == {0: 11}
+        assert await real.epochs() == [2]
+
+    @without_transact
+    async def test_brings_no_chunk_of_a_deleted_group_back(self, real: Real) -> None:
+        first, second, third = await real.coordinators(3)
+        await created(first.store, p0=10)
+        stall, taking_over = await second.take_over_until("put 0")
+        new, _ = await third.store.take_over("g", 3)
+        await third.store.write(new, Change(delete=True))
+        before = await real.records()
+        stall.let_go()
+        old, _ = await taking_over
+        assert values(old) == {}
+        with pytest.raises(StaleView):
+            await second.store.write(old, Change(EMPTY, {(T, 0): at(11)}))
+        assert await real.records() == before
+
+    @without_transact
+    @pytest.mark.parametrize("applied", [False, True])
+    async def test_one_of_which_nothing_is_heard_is_made_again(self, real: Real, applied: bool) -> None:
+        first, second = await real.coordinators(2)
+        await created(first.store, p0=10)
+        second.faults.at("put 0", Fail(OutcomeUnknown("lost"), applied=applied))
+        new, _ = await second.store.take_over("g", 2)
+        assert not second.faults.armed
+        assert await real.epochs() == [2]
+        await second.store.write(new, Change(offsets={(T, 0): at(11)}))
+        assert values((await first.store.take_over("g", 1)).held) == {0: 11}
+
+    @without_transact
+    async def test_is_given_up_when_others_change_the_chunk_all_the_time(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        await created(first.store, p0=10)
+        chunk = (await real.records())[-1]
+        for nth in range(1, MAX_REBASES + 1):
+            second.faults.at("put 0", Fail(Conflict(chunk.key, chunk)), nth)
+        with pytest.raises(Contended):
+            await second.store.take_over("g", 2)
+        assert values((await second.store.take_over("g", 2)).held) == {0: 10}
+
+    @without_transact
+    async def test_of_many_chunks_are_made_a_few_at_once_and_each_once(self, real: Real) -> None:
+        first, second = await real.coordinators(2)
+        held, _ = await first.store.take_over("g", 1)
+        topics = [TopicId(f"{number:032x}") for number in range(PAGE + 10)]
+        await first.store.write(held, Change(EMPTY, {(topic, 0): at(number) for number, topic in enumerate(topics)}))
+        stalls = [second.faults.at("put 0", Stall(), nth) for nth in range(1, len(topics) + 1)]
+        taking_over = asyncio.create_task(second.store.take_over("g", 2))
+        for done in range(3):
+            await stalls[done + CHUNKS_AT_ONCE - 1].reached.wait()
+            await settle()
+            assert sum(stall.reached.is_set() for stall in stalls) == done + CHUNKS_AT_ONCE
+            stalls[done].let_go()
+        for stall in stalls:
+            stall.let_go()
+        new, _ = await taking_over
+        assert [committed.offset for _, committed in new.offsets()] == list(range(len(topics)))
+        assert await real.epochs() == [2] * len(topics)
+        assert second.faults.taken["put 0"] == len(topics)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from catena.local_cluster.processes import Process, end, is_running, launch
+from catena.local_cluster.processes import Process, end, is_running, launch, started_by
 from catena.runtime import SystemClock
 
 PATIENT = "import signal; print('up', flush=True); signal.pause()"
@@ -27,12 +27,14 @@ class Host:
 
     async def run(self, code: str) -> Process:
         out = self._folder / str(len(self.started))
-        process = launch([sys.executable, "-c", code], dict(os.environ), out, out.with_suffix(".log"))
-        self.started.append(process)
+        process = self.launch([sys.executable, "-c", code], out, self.started.append)
         while not out.read_text():
             assert is_running(process), out.with_suffix(".log").read_text()
             await SystemClock().sleep(0.01)
         return process
+
+    def launch(self, command: list[str], out: Path, write_down: Callable[[Process], None]) -> Process:
+        return launch(command, os.environ, str(self._folder), out, out.with_suffix(".log"), write_down)
 
 
 @pytest.fixture
@@ -64,6 +66,51 @@ async def test_the_group_of_one_that_is_killed_goes_too(host: Host) -> None:
     assert await end([parent], SystemClock(), 0.2) == [parent]
     deadline = SystemClock().monotonic() + 30
     while lives(child):
+        assert SystemClock().monotonic() < deadline
+        await SystemClock().sleep(0.01)
+
+
+async def test_what_a_process_has_started_is_known_and_ended_without_it(host: Host) -> None:
+    parent = await host.run(WITH_CHILD)
+    (child,) = started_by(parent)
+    assert [child.pid] == children(parent.pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    assert await end([parent], SystemClock(), 30) == []
+    assert is_running(child)
+    # It does not lead a group of its own, and does not listen.
+    assert await end([child], SystemClock(), 0.2) == [child]
+    assert not is_running(child)
+
+
+async def test_begins_where_it_is_told_to(host: Host, tmp_path: Path) -> None:
+    await host.run("import os, signal, sys; print(os.getcwd(), [sys.stdin.read()], flush=True); signal.pause()")
+    assert (tmp_path / "0").read_text() == f"{tmp_path} ['']\n"
+    assert Path.cwd() != tmp_path
+
+
+async def test_one_that_could_not_be_written_down_never_begins(host: Host, tmp_path: Path) -> None:
+    found: list[Process] = []
+
+    def write_down(process: Process) -> None:
+        found.append(process)
+        assert is_running(process)
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        host.launch(["/bin/sh", "-c", "echo begun"], tmp_path / "out", write_down)
+    await _gone(found[0])
+    assert (tmp_path / "out").read_text() == ""
+
+
+async def test_one_that_can_not_be_run_has_ended(host: Host, tmp_path: Path) -> None:
+    process = host.launch(["/nowhere"], tmp_path / "out", host.started.append)
+    await _gone(process)
+    assert "/nowhere" in (tmp_path / "out.log").read_text()
+
+
+async def _gone(process: Process) -> None:
+    deadline = SystemClock().monotonic() + 30
+    while is_running(process):
         assert SystemClock().monotonic() < deadline
         await SystemClock().sleep(0.01)
 

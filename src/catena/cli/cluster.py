@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from catena.cli.options import PLACE, Common, Config, Data, Debug, Json, common
-from catena.cli.output import print_columns, print_json
+from catena.cli.output import count, print_columns, print_json
 from catena.cli.running import FAILED, reporting
-from catena.errors import ConfigError
 
 if TYPE_CHECKING:
+    from catena.local_cluster.cluster import Started
     from catena.local_cluster.state import LocalCluster, LocalNode
 
 ASK_MAX_S = 2.0
-STYLES = {"starting": "yellow", "ready": "green", "failed": "bold red"}
+STYLES = {"starting": "yellow", "running": "green", "ready": "green", "failed": "bold red"}
+DEAD = "dead"
 
 app = typer.Typer(no_args_is_help=True, help="Several nodes on this host: start them, look at them, end them.")
 
 
-Nodes: TypeAlias = Annotated[int, typer.Option("--nodes", min=1, max=100, metavar="N", help="How many.")]
-Racks: TypeAlias = Annotated[str, typer.Option("--racks", metavar="A,B,...", help="Given to the nodes in turn.")]
+Nodes: TypeAlias = Annotated[
+    int | None, typer.Option("--nodes", min=1, max=100, metavar="N", help="How many; 3 if nothing is said.")
+]
+Racks: TypeAlias = Annotated[
+    str | None, typer.Option("--racks", metavar="A,B,...", help="Given to the nodes in turn.", show_default=False)
+]
 BasePort: TypeAlias = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--base-port",
         min=0,
         max=65435,
         metavar="N",
-        help="Kafka port of the first, the others follow; 0: any free ones.",
+        help="Kafka port of the first, the others follow; 9092 if nothing is said, 0: any free ones.",
     ),
 ]
 Meta: TypeAlias = Annotated[
@@ -60,9 +67,9 @@ Objects: TypeAlias = Annotated[
 @app.command()
 def up(
     context: typer.Context,
-    nodes: Nodes = 3,
-    racks: Racks = "",
-    base_port: BasePort = 9092,
+    nodes: Nodes = None,
+    racks: Racks = None,
+    base_port: BasePort = None,
     meta: Meta = None,
     objects: Objects = None,
     as_json: Json = False,
@@ -72,26 +79,29 @@ def up(
 ) -> None:
     """Start a cluster on this host. It runs until `catena cluster down`.
 
-    Nodes are processes; their logs are in DIR/cluster. What they have stored stays when they end, and is there again
-    when they are started with the same options.
+    If there is one already, the nodes of it that have died are started again, as they were. Nodes are processes; their
+    logs are in DIR/cluster. What they have stored stays when they end, and is there again when they are started with
+    the same options.
     """
-    from catena.local_cluster.cluster import Plan
     from catena.local_cluster.cluster import up as start
-    from catena.runtime import SystemClock
+    from catena.local_cluster.plan import Plan
+    from catena.runtime import SystemClock, SystemNetwork
 
     options = common(context, data, config, debug, as_json)
     with reporting(options):
-        servers, environment = choose_stores(meta, objects)
-        names = [rack.strip() for rack in racks.split(",") if rack.strip()]
-        plan = Plan(nodes, names, base_port, servers, options.config, environment)
+        names = None if racks is None else tuple(rack.strip() for rack in racks.split(",") if rack.strip())
+        file = None if options.config is None else os.path.abspath(options.config)
+        plan = Plan(nodes, names, base_port, meta, objects, file)
         with _Display(silent=as_json) as display:
-            cluster = asyncio.run(start(_folder(options), plan, SystemClock(), display))
+            started = asyncio.run(start(_folder(options), plan, SystemClock(), SystemNetwork(), display))
+        cluster = started.cluster
         if as_json:
-            print_json(_fields(cluster))
-        else:
-            _show(
-                cluster, [[node.id, node.rack or "", node.kafka, node.http, node.process.pid] for node in cluster.nodes]
-            )
+            print_json({**_fields(cluster), "started": started.nodes})
+            return
+        if not started.is_new:
+            print(_what_was_started(started), end="\n\n")
+        _show(cluster, ["NODE", "RACK", "KAFKA", "HTTP", "PID"])
+        if started.is_new:
             _teach(cluster, _folder(options))
 
 
@@ -100,21 +110,24 @@ def down(
     context: typer.Context, as_json: Json = False, data: Data = None, config: Config = None, debug: Debug = False
 ) -> None:
     """End it: nodes drain, and what has not ended after half a minute is killed. What they have stored stays."""
+    from catena.local_cluster.cluster import Ended
     from catena.local_cluster.cluster import down as stop
     from catena.runtime import SystemClock
 
     options = common(context, data, config, debug, as_json)
     with reporting(options):
-        ended = asyncio.run(stop(_folder(options), SystemClock()))
-        nodes = [] if ended is None else ended[0].nodes
-        killed = [] if ended is None else [process.pid for process in ended[1]]
+        found = asyncio.run(stop(_folder(options), SystemClock()))
+        ended = found or Ended([], [], [])
+        killed = [process.pid for process in ended.killed]
         if as_json:
-            print_json({"nodes": [node.id for node in nodes], "killed": killed})
-        elif ended is None:
+            print_json({"nodes": ended.nodes, "dead": ended.dead, "killed": killed})
+        elif found is None:
             print(f"no cluster runs in {_folder(options)}", file=sys.stderr)
         else:
-            notes = f"; had to be killed: process {', '.join(map(str, killed))}" if killed else ""
-            print(f"ended {len(nodes)} node{'' if len(nodes) == 1 else 's'}{notes}")
+            notes = [f"ended {count(len(ended.nodes), 'node')}"]
+            notes += [f"{nodes_named(ended.dead)} {_was(ended.dead)} dead before"] if ended.dead else []
+            notes += [f"had to be killed: process {', '.join(map(str, killed))}"] if killed else []
+            print("; ".join(notes))
 
 
 @app.command()
@@ -125,56 +138,38 @@ def status(
     from catena.local_cluster.cluster import find
 
     options = common(context, data, config, debug, as_json)
+    well = True
     with reporting(options):
         cluster = find(_folder(options))
-        states = {} if cluster is None else {node.id: state_of(node) for node in cluster.nodes}
         if cluster is None:
             if as_json:
                 print_json({"nodes": []})
             else:
                 print(f"no cluster runs in {_folder(options)}; `catena cluster up` starts one", file=sys.stderr)
-        elif as_json:
+            return
+        states = {node.id: state_of(node) for node in cluster.nodes}
+        lacking = lacks_servers(cluster)
+        well = not lacking and all(state == "ready" for state in states.values())
+        if as_json:
             print_json(_fields(cluster, states))
         else:
-            _show(
-                cluster,
-                [
-                    [node.id, node.rack or "", node.kafka, node.http, node.process.pid, states[node.id]]
-                    for node in cluster.nodes
-                ],
-            )
-    if any(state != "ready" for state in states.values()):
+            _show(cluster, ["NODE", "RACK", "KAFKA", "HTTP", "PID", "STATE"], states)
+            if not well:
+                print(_what_is_dead(states, lacking, _folder(options)), end="")
+    if not well:
         raise typer.Exit(FAILED)
 
 
-def choose_stores(meta: str | None, objects: str | None) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Servers to start, and settings for the nodes."""
-    servers: list[str] = []
-    settings: dict[str, str] = {}
-    for name, value, default, served in (("meta", meta, "sqlite", "postgres"), ("objects", objects, "folder", "s3")):
-        if value == served:
-            servers.append(served)
-        elif value == default:
-            settings[f"CATENA_{name.upper()}"] = ""
-        elif value is not None and value.startswith("memory:"):
-            raise ConfigError(f"option --{name}: nodes are processes, and can't share what is in memory")
-        elif value is not None and ":" in value:
-            settings[f"CATENA_{name.upper()}"] = value
-        elif value is not None:
-            raise ConfigError(f"option --{name}: {value!r} is not {default}, {served} or an address")
-    return tuple(servers), settings
-
-
 def state_of(node: LocalNode) -> str:
-    """`ended`, `silent`, or what the node itself says at /ready."""
+    """`dead`, `starting`, `silent`, or what the node itself says at /ready."""
     import http.client
 
     import msgspec
 
-    from catena.local_cluster.processes import is_running
-
-    if not is_running(node.process):
-        return "ended"
+    if not node.is_running:
+        return DEAD
+    if not node.http:
+        return "starting"
     connection = http.client.HTTPConnection(node.http, timeout=ASK_MAX_S)
     try:
         connection.request("GET", "/ready")
@@ -186,12 +181,50 @@ def state_of(node: LocalNode) -> str:
         connection.close()
 
 
+def lacks_servers(cluster: LocalCluster) -> bool:
+    """Whether it had servers for its stores that do not run any more."""
+    from catena.local_cluster.processes import is_running
+
+    return cluster.servers is not None and not is_running(cluster.servers)
+
+
+def nodes_named(ids: Sequence[int]) -> str:
+    *before, last = map(str, ids)
+    return f"nodes {', '.join(before)} and {last}" if before else f"node {last}"
+
+
+def _was(ids: Sequence[int]) -> str:
+    return "was" if len(ids) == 1 else "were"
+
+
+def _what_was_started(started: Started) -> str:
+    ran = [node.id for node in started.cluster.nodes if node.id not in started.nodes]
+    if not started.nodes:
+        return f"nothing to start: {nodes_named(ran)} {'runs' if len(ran) == 1 else 'run'} already"
+    servers = "the servers of its stores and " if started.servers else ""
+    return f"started {servers}{nodes_named(started.nodes)} again" + (f"; {nodes_named(ran)} went on" if ran else "")
+
+
+def _what_is_dead(states: Mapping[int, str], lacks_its_servers: bool, data: Path) -> str:
+    """And what to do; nothing if all processes run."""
+    dead = [number for number, state in states.items() if state == DEAD]
+    what = ["the servers of its stores"] if lacks_its_servers else []
+    what += [nodes_named(dead)] if dead else []
+    if not what:
+        return ""
+    many = lacks_its_servers or len(dead) > 1
+    return (
+        f"\n{' and '.join(what)} {'are' if many else 'is'} dead; logs are in {data / 'cluster'}\n"
+        f"`catena cluster up --data {data}` starts {'them' if many else 'it'} again\n"
+    )
+
+
 def _folder(options: Common) -> Path:
     return Path(options.load_settings().data)
 
 
 def _fields(cluster: LocalCluster, states: dict[int, str] | None = None) -> dict[str, Any]:
-    return {
+    fields: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "nodes": [
             {
@@ -199,7 +232,7 @@ def _fields(cluster: LocalCluster, states: dict[int, str] | None = None) -> dict
                 "rack": node.rack,
                 "kafka": node.kafka,
                 "http": node.http,
-                "pid": node.process.pid,
+                "pid": node.process.pid if node.process is not None else None,
                 "log": node.log,
                 **({"state": states[node.id]} if states is not None else {}),
             }
@@ -207,12 +240,25 @@ def _fields(cluster: LocalCluster, states: dict[int, str] | None = None) -> dict
         ],
         "environment": cluster.environment,
     }
-
-
-def _show(cluster: LocalCluster, rows: Sequence[Sequence[object]]) -> None:
-    titles = ["NODE", "RACK", "KAFKA", "HTTP", "PID", "STATE"]
-    print_columns(titles[: len(rows[0])], [[str(cell) for cell in row] for row in rows])
     if cluster.servers is not None:
+        fields["servers"] = {"pid": cluster.servers.pid, "state": DEAD if lacks_servers(cluster) else "running"}
+    return fields
+
+
+def _show(cluster: LocalCluster, titles: Sequence[str], states: Mapping[int, str] = MappingProxyType({})) -> None:
+    rows = [
+        [
+            str(node.id),
+            node.rack or "",
+            node.kafka,
+            node.http,
+            str(node.process.pid) if node.process is not None else "",
+            states.get(node.id, ""),
+        ]
+        for node in cluster.nodes
+    ]
+    print_columns(titles, [row[: len(titles)] for row in rows])
+    if cluster.servers is not None and not lacks_servers(cluster):
         print(f"\nthe servers of its stores are kept by process {cluster.servers.pid}")
 
 
@@ -246,20 +292,24 @@ class _Display:
             self._live = Live(get_renderable=self._table, console=console, refresh_per_second=10)
 
     def __enter__(self) -> _Display:
-        self._live.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
+        if not self._states:
+            return
         self._live.__exit__(*error)
         if not self._ends_its_line:
             print(file=sys.stderr)
 
     def state(self, name: str, state: str) -> None:
+        is_first = not self._states
         self._states[name] = state
+        if is_first:
+            self._live.__enter__()
 
     def last_lines(self, name: str, lines: Sequence[str]) -> None:
         if lines and not self._silent:
-            print(f"the log of {name} ends with", *lines, sep="\n  ", file=sys.stderr)
+            print(f"the log of {name} says", *lines, sep="\n  ", file=sys.stderr)
 
     def _table(self) -> Any:
         from rich.spinner import Spinner

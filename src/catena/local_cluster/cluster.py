@@ -1,28 +1,47 @@
-"""Start several nodes on this host, see how they are, and end them.
+"""Start several nodes on this host, see how they are, start again what died, and end them.
 
     up:    servers for the stores, if they are asked for -> all nodes at once -> each says where it is ready
     down:  nodes, which drain -> servers
 
+A cluster exists from its first `up` until its `down`. `up` starts whatever of it does not run: everything the first
+time, later on what has died, with the same ids, ports, racks and settings. If its servers have died, all nodes are
+started again with them: they can do nothing without their stores, whose addresses are new ones.
+
 Each is a process of its own. The servers, PostgreSQL and SeaweedFS as they come with wheels for tests, are kept by one
 more process, `catena.testing.servers`; it is run and not imported, so nothing of the product depends on it.
-If anything does not start, everything that was started is ended.
+If anything does not start, everything that was started with it is ended, and what ran before goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from catena.errors import ConfigError, Contended, NeedsOperator
-from catena.local_cluster.processes import POLL_S, Process, end, is_running, launch
+from catena.broker.server import ListenerSettings
+from catena.config import ENV_PREFIX, Settings, load
+from catena.errors import (
+    CatenaError,
+    ConfigError,
+    Contended,
+    Corrupt,
+    NeedsOperator,
+    OutcomeUnknown,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+)
+from catena.local_cluster.plan import Plan, check_fits, choose_stores, completed
+from catena.local_cluster.processes import POLL_S, Process, end, is_running, launch, started_by
 from catena.local_cluster.state import Folder, LocalCluster, LocalNode
-from catena.runtime import Clock, FileLock
+from catena.runtime import Clock, FileLock, Network
 
 START_MAX_S = 60.0
 DRAIN_MAX_S = 30.0
@@ -31,86 +50,203 @@ SERVERS_STOP_MAX_S = 30.0
 LOCK_S = 0.5
 LAST_LINES = 10
 LOG_TAIL_BYTES = 16 << 10
-MAX_NODES = 100
 SERVERS = "servers"
 
-
-class Plan(NamedTuple):
-    """What to start."""
-
-    nodes: int
-    racks: Sequence[str] = ()
-    """Given to the nodes in turn."""
-    base_port: int = 9092
-    """Of the first node, the others follow; 0: any free ones."""
-    servers: tuple[str, ...] = ()
-    """`postgres`, `s3`."""
-    config: str | None = None
-    environment: Mapping[str, str] = {}
-    """Settings, beyond those of the process that starts it."""
+_SAID = (ConfigError, Contended, Corrupt, OutcomeUnknown, StoreFull, StoreRefused, StoreUnavailable)
+"""Errors with which a node may end while it starts, and that are raised here as it said them."""
 
 
 class Progress(Protocol):
     def state(self, name: str, state: str) -> None: ...
 
     def last_lines(self, name: str, lines: Sequence[str]) -> None:
-        """The end of the log of one that did not start."""
+        """What stands in the log of one that did not start, before its last words."""
 
 
-async def up(data: Path, plan: Plan, clock: Clock, progress: Progress) -> LocalCluster:
+class Started(NamedTuple):
+    cluster: LocalCluster
+    is_new: bool
+    nodes: list[int]
+    """Those that did not run before, or whose stores did not."""
+    servers: bool
+    """Whether those of its stores were started."""
+
+
+class Ended(NamedTuple):
+    nodes: list[int]
+    """Those that ran."""
+    dead: list[int]
+    """Those that did not."""
+    killed: list[Process]
+    """What did not end when it was asked to."""
+
+
+async def up(data: Path, plan: Plan, clock: Clock, network: Network, progress: Progress) -> Started:
     folder = Folder(data)
     folder.make()
     with _alone(folder):
         before = folder.load()
-        if before is not None and before.is_running:
-            raise ConfigError(
-                f"a cluster runs in {data} already: `catena cluster status` shows it, `catena cluster down` ends it"
-            )
-        cluster = LocalCluster()
+        if before is not None:
+            check_fits(plan, before.plan, data)
+        cluster = _planned(folder, plan) if before is None else before
+        ran = [process for process in cluster.processes if is_running(process)]
         try:
-            await _start(folder, plan, cluster, clock, progress)
+            started = await _start(folder, cluster, clock, network, progress)
         except BaseException:
-            await _end(folder, cluster, clock)
+            await _end(cluster, clock, but=ran)
+            if before is None:
+                folder.forget()
             raise
-    return cluster
+    return Started(cluster, before is None, started, cluster.servers is not None and cluster.servers not in ran)
 
 
-async def down(data: Path, clock: Clock) -> tuple[LocalCluster, list[Process]] | None:
-    """Returns what there was, and which processes had to be killed; None if there was nothing."""
+async def down(data: Path, clock: Clock) -> Ended | None:
+    """None if there was nothing."""
     folder = Folder(data)
     if folder.load() is None:
         return None
     with _alone(folder):
         cluster = folder.load()
-        return None if cluster is None else (cluster, await _end(folder, cluster, clock))
+        if cluster is None:
+            return None
+        running = [node.id for node in cluster.nodes if node.is_running]
+        dead = [node.id for node in cluster.nodes if node.id not in running]
+        killed = await _end(cluster, clock)
+        folder.forget()
+        return Ended(running, dead, killed)
 
 
 def find(data: Path) -> LocalCluster | None:
     return Folder(data).load()
 
 
-async def _start(folder: Folder, plan: Plan, cluster: LocalCluster, clock: Clock, progress: Progress) -> None:
-    environment = {**os.environ, **plan.environment}
-    cluster.environment = dict(plan.environment)
-    if plan.servers:
-        command = [sys.executable, "-m", "catena.testing.servers", str(folder.path), *plan.servers]
-        cluster.servers = launch(command, environment, folder.out(SERVERS), folder.log(SERVERS))
-        folder.save(cluster)
-        progress.state(SERVERS, "starting")
-        cluster.environment |= await _ready(folder, SERVERS, cluster.servers, clock, progress)
-        environment |= cluster.environment
-    for number in range(plan.nodes):
-        name = node_name(number)
-        rack = plan.racks[number % len(plan.racks)] if plan.racks else None
-        process = launch(_command(folder, plan, number, rack), environment, folder.out(name), folder.log(name))
-        cluster.nodes.append(LocalNode(number, rack, process, str(folder.log(name))))
-        folder.save(cluster)
-        progress.state(name, "starting")
-    for number, node in enumerate(cluster.nodes):
-        said = await _ready(folder, node_name(number), node.process, clock, progress)
-        cluster.nodes[number] = msgspec.structs.replace(node, kafka=said["listeners"]["main"], http=said["http"])
+def node_name(number: int) -> str:
+    return f"node-{number}"
+
+
+def _planned(folder: Folder, asked: Plan) -> LocalCluster:
+    """Nothing of it runs yet."""
+    plan = completed(asked)
+    assert plan.nodes is not None
+    _, settings = choose_stores(plan.meta, plan.objects)
+    nodes = [
+        LocalNode(
+            number,
+            plan.racks[number % len(plan.racks)] if plan.racks else None,
+            str(folder.log(node_name(number))),
+            port=plan.base_port + number if plan.base_port else 0,
+        )
+        for number in range(plan.nodes)
+    ]
+    shell = {name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)}
+    return LocalCluster(plan, nodes, environment=settings, shell=shell, directory=os.getcwd())
+
+
+async def _start(
+    folder: Folder, cluster: LocalCluster, clock: Clock, network: Network, progress: Progress
+) -> list[int]:
+    """Start what does not run; returns the ids of the nodes among it."""
+    with chdir(cluster.directory):
+        settings = load(cluster.plan.config, _environment(cluster), data=str(folder.data))
+    await _check_ports([node for node in cluster.nodes if not node.is_running], settings, network)
     folder.save(cluster)
+    servers, _ = choose_stores(cluster.plan.meta, cluster.plan.objects)
+    if servers and not (cluster.servers is not None and is_running(cluster.servers)):
+        await _start_servers(folder, servers, cluster, clock, progress)
+    started = []
+    for number, node in enumerate(cluster.nodes):
+        progress.state(node_name(number), "running" if node.is_running else "starting")
+        if not node.is_running:
+            _start_node(folder, cluster, number)
+            started.append(node.id)
+    for number, node in enumerate(cluster.nodes):
+        # One that runs and is not known to be ready was started by a command that was killed.
+        if node.id in started or not node.kafka:
+            assert node.process is not None
+            said = await _ready(folder, node_name(number), node.process, clock, progress)
+            cluster.nodes[number] = _at(node, said["listeners"]["main"], said["http"])
+            folder.save(cluster)
     folder.save_environment({"CATENA_DATA": str(folder.data), **cluster.environment})
+    return started
+
+
+async def _start_servers(
+    folder: Folder, servers: tuple[str, ...], cluster: LocalCluster, clock: Clock, progress: Progress
+) -> None:
+    await _end(cluster, clock)
+    cluster.helpers = []
+
+    def write_down(process: Process) -> None:
+        cluster.servers = process
+        folder.save(cluster)
+
+    command = [sys.executable, "-m", "catena.testing.servers", str(folder.path), *servers]
+    process = _launch(folder, SERVERS, command, cluster, write_down)
+    progress.state(SERVERS, "starting")
+    cluster.environment |= await _ready(folder, SERVERS, process, clock, progress)
+    cluster.helpers = started_by(process)
+    folder.save(cluster)
+
+
+def _start_node(folder: Folder, cluster: LocalCluster, number: int) -> None:
+    node, plan = cluster.nodes[number], cluster.plan
+
+    def write_down(process: Process) -> None:
+        cluster.nodes[number] = msgspec.structs.replace(node, process=process)
+        folder.save(cluster)
+
+    command = [sys.executable, "-m", "catena.cli", "serve", "--json", "--data", str(folder.data)]
+    command += ["--node-id", str(node.id), "--port", str(node.port), "--http-port", str(node.http_port)]
+    command += ["--rack", node.rack] if node.rack is not None else []
+    command += ["--config", plan.config] if plan.config is not None else []
+    _launch(folder, node_name(number), command, cluster, write_down)
+
+
+def _launch(
+    folder: Folder, name: str, command: list[str], cluster: LocalCluster, write_down: Callable[[Process], None]
+) -> Process:
+    folder.set_log_aside(name)
+    out, log = folder.out(name), folder.log(name)
+    return launch(command, _environment(cluster), cluster.directory, out, log, write_down)
+
+
+def _environment(cluster: LocalCluster) -> dict[str, str]:
+    """As it was when the cluster was new, whoever starts a process of it."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    return {**ours, **cluster.shell, **cluster.environment}
+
+
+def _at(node: LocalNode, kafka: str, http: str) -> LocalNode:
+    """The node, whose ports are known from now on."""
+    port, http_port = (int(address.rpartition(":")[2]) for address in (kafka, http))
+    return msgspec.structs.replace(node, kafka=kafka, http=http, port=node.port or port, http_port=http_port)
+
+
+async def _check_ports(nodes: Sequence[LocalNode], settings: Settings, network: Network) -> None:
+    """ConfigError that names those which others listen on. One that is taken after this look, its node will name."""
+    host = settings.kafka.listeners.get("main", ListenerSettings()).host
+    taken = [f"{node.port} (node-{node.id})" for node in nodes if await _is_taken(network, host, node.port)]
+    for node in nodes:
+        if await _is_taken(network, settings.http.host, node.http_port):
+            taken.append(f"{node.http_port} (HTTP of node-{node.id})")
+    if not taken:
+        return
+    # Ports of a cluster that is there can't be changed any more.
+    way = "with" if all(node.process is None for node in nodes) else "after `catena cluster down` with"
+    raise ConfigError(
+        f"port{'s' if len(taken) > 1 else ''} {', '.join(taken)} {'are' if len(taken) > 1 else 'is'} in use: "
+        f"end what listens there, or choose others {way} --base-port N (0: any free ones)"
+    )
+
+
+async def _is_taken(network: Network, host: str, port: int) -> bool:
+    if not port:
+        return False
+    try:
+        (await network.listen(host, port, asyncio.Protocol)).close()
+    except OSError as error:
+        return error.errno == errno.EADDRINUSE
+    return False
 
 
 async def _ready(folder: Folder, name: str, process: Process, clock: Clock, progress: Progress) -> dict[str, Any]:
@@ -121,33 +257,42 @@ async def _ready(folder: Folder, name: str, process: Process, clock: Clock, prog
         if not running or clock.monotonic() >= deadline:
             progress.state(name, "failed")
             lines = _tail(folder.log(name))
-            progress.last_lines(name, lines)
-            what = f"is not ready after {START_MAX_S:g} s" if running else "ended while it started"
+            if not running and (said := _said(name, lines)) is not None:
+                raise said
+            progress.last_lines(name, lines[:-1])
+            what = f"is not ready after {START_MAX_S:g} s" if running else "did not start"
             raise NeedsOperator(f"{name} {what}: {lines[-1] if lines else 'it logged nothing'}")
         await clock.sleep(POLL_S)
     progress.state(name, "ready")
-    said: dict[str, Any] = msgspec.json.decode(line)
-    return said
+    said_line: dict[str, Any] = msgspec.json.decode(line)
+    return said_line
 
 
-async def _end(folder: Folder, cluster: LocalCluster, clock: Clock) -> list[Process]:
-    killed = await end([node.process for node in cluster.nodes], clock, DRAIN_MAX_S)
-    if cluster.servers is not None:
-        killed += await end([cluster.servers], clock, SERVERS_STOP_MAX_S)
-    folder.forget()
+class _Report(msgspec.Struct):
+    """How a command that was asked for JSON ends its log."""
+
+    error: str
+    message: str
+
+
+def _said(name: str, lines: Sequence[str]) -> CatenaError | None:
+    """The error that a node ended with, in its own words; None if it ended without any."""
+    try:
+        report = msgspec.json.decode(lines[-1] if lines else "", type=_Report)
+    except msgspec.MsgspecError:
+        return None
+    kind = next((kind for kind in _SAID if kind.__name__ == report.error), NeedsOperator)
+    return kind(f"{name} did not start: {report.message}")
+
+
+async def _end(cluster: LocalCluster, clock: Clock, but: Sequence[Process] = ()) -> list[Process]:
+    """Returns what had to be killed."""
+    nodes = [node.process for node in cluster.nodes if node.process is not None]
+    others = [process for process in cluster.processes if process not in nodes]
+    killed = await end([process for process in nodes if process not in but], clock, DRAIN_MAX_S)
+    for process in others:
+        killed += await end([process] if process not in but else [], clock, SERVERS_STOP_MAX_S)
     return killed
-
-
-def node_name(number: int) -> str:
-    return f"node-{number}"
-
-
-def _command(folder: Folder, plan: Plan, number: int, rack: str | None) -> list[str]:
-    port = plan.base_port + number if plan.base_port else 0
-    command = [sys.executable, "-m", "catena.cli", "serve", "--json", "--data", str(folder.data)]
-    command += ["--node-id", str(number), "--port", str(port), "--http-port", "0"]
-    command += ["--rack", rack] if rack is not None else []
-    return command + (["--config", plan.config] if plan.config is not None else [])
 
 
 def _tail(log: Path) -> list[str]:

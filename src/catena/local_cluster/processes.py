@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from catena.runtime import Clock
 
 POLL_S = 0.02
+_WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+"""Becomes the command behind it when it gets a line, and ends when nobody can send one any more."""
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -25,21 +28,52 @@ class Process(msgspec.Struct, frozen=True):
     """In clock ticks since the host was booted."""
 
 
-def launch(command: list[str], environment: Mapping[str, str], out: Path, log: Path) -> Process:
-    """Start it in a session of its own, so that no Ctrl-C of ours reaches it; what it prints goes into files."""
+def launch(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    directory: str,
+    out: Path,
+    log: Path,
+    write_down: Callable[[Process], None],
+) -> Process:
+    """Start it in a session of its own, so that no Ctrl-C of ours reaches it; what it prints goes into files.
+
+    It begins once it is written down. If we are killed before that it ends, so nothing runs that nobody knows of.
+    """
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    pid = os.posix_spawn(
-        command[0],
-        command,
-        environment,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(out), write, 0o600),
-            (os.POSIX_SPAWN_OPEN, 2, str(log), write, 0o600),
-        ],
-        setsid=True,
-    )
-    return Process(pid, _look(pid)[1])
+    reads, writes = os.pipe()
+    try:
+        with chdir(directory):
+            pid = os.posix_spawn(
+                _WAITING[0],
+                [*_WAITING, *command],
+                environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reads, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(out), write, 0o600),
+                    (os.POSIX_SPAWN_OPEN, 2, str(log), write, 0o600),
+                ],
+                setsid=True,
+            )
+        process = Process(pid, _look(pid).started)
+        write_down(process)
+        with suppress(BrokenPipeError):  # it has ended already, and its log says why
+            os.write(writes, b"\n")
+        return process
+    finally:
+        os.close(reads)
+        os.close(writes)
+
+
+def started_by(leader: Process) -> list[Process]:
+    """What lives in its session beside itself."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            look = _look(pid := int(path.name))
+            if look.session == leader.pid != pid and look.started >= leader.started:
+                found.append(Process(pid, look.started))
+    return sorted(found, key=lambda process: process.pid)
 
 
 def is_running(process: Process) -> bool:
@@ -47,10 +81,10 @@ def is_running(process: Process) -> bool:
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
     try:
-        state, started = _look(process.pid)
+        look = _look(process.pid)
     except OSError:
         return False
-    return started == process.started and state not in "ZX"
+    return look.started == process.started and look.state not in "ZX"
 
 
 async def end(processes: Sequence[Process], clock: Clock, patience_s: float) -> list[Process]:
@@ -79,11 +113,20 @@ def _signal(process: Process, number: signal.Signals) -> None:
     if is_running(process):
         with suppress(ProcessLookupError):
             # To be killed with all that it has started itself; but asked alone, to end these in its own order.
-            (os.killpg if number == signal.SIGKILL else os.kill)(process.pid, number)
+            if number == signal.SIGKILL:
+                os.killpg(os.getpgid(process.pid), number)
+            else:
+                os.kill(process.pid, number)
 
 
-def _look(pid: int) -> tuple[str, int]:
-    """Its state and its start; OSError if there is none."""
+class _Look(NamedTuple):
+    state: str
+    session: int
+    started: int
+
+
+def _look(pid: int) -> _Look:
+    """OSError if there is none."""
     # The name, which may hold anything, stands in parentheses before the rest.
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+    return _Look(fields[0], int(fields[3]), int(fields[19]))

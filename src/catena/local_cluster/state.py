@@ -1,50 +1,65 @@
-"""What is known of a local cluster, in `cluster/state.json` of its folder: enough to find and to end every process.
+"""What is known of a local cluster, in `cluster/state.json` of its folder: enough to find, to end and to start again
+every process.
 
-It is written again after each process that is started, so a command that is killed in between leaves nothing behind
-that `catena cluster down` does not find.
+It is written before the first process is started, and no process begins before it stands here. So a command that is
+killed in between leaves nothing behind that `catena cluster down` does not find, or `catena cluster up` not complete.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from catena.errors import Corrupt
+from catena.local_cluster.plan import Plan
 from catena.local_cluster.processes import Process, is_running
 
 
 class LocalNode(msgspec.Struct, frozen=True):
     id: int
     rack: str | None
-    process: Process
     log: str
+    process: Process | None = None
+    """None: not started yet."""
+    port: int = 0
+    """For Kafka; 0: any free one, until it has one. It is kept from then on."""
+    http_port: int = 0
     kafka: str = ""
     """HOST:PORT, known once it is ready."""
     http: str = ""
 
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and is_running(self.process)
+
 
 class LocalCluster(msgspec.Struct):
+    plan: Plan = Plan()
     nodes: list[LocalNode] = []
     servers: Process | None = None
     """Holds the stores that were started with the nodes."""
+    helpers: list[Process] = []
+    """What the servers' process has started, and leaves behind if it is killed."""
     environment: dict[str, str] = {}
     """What other processes need to reach the same stores."""
+    shell: dict[str, str] = {}
+    """Settings in the environment of whoever started it."""
+    directory: str = "."
+    """Where that was: a relative path in a setting begins there."""
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(node.kafka for node in self.nodes)
+        return ",".join(node.kafka for node in self.nodes if node.kafka)
 
     @property
     def processes(self) -> list[Process]:
-        return [*(node.process for node in self.nodes), *([self.servers] if self.servers is not None else [])]
-
-    @property
-    def is_running(self) -> bool:
-        """Whether any of its processes does."""
-        return any(is_running(process) for process in self.processes)
+        """Nodes first, and what keeps their stores after them."""
+        nodes = [node.process for node in self.nodes if node.process is not None]
+        return [*nodes, *([self.servers] if self.servers is not None else []), *self.helpers]
 
 
 class Folder:
@@ -67,6 +82,11 @@ class Folder:
     def log(self, name: str) -> Path:
         return self.path / f"{name}.log"
 
+    def set_log_aside(self, name: str) -> None:
+        """Keep what the last process of this name logged: it may say why that one died."""
+        with suppress(FileNotFoundError):
+            os.replace(self.log(name), self.path / f"{name}.log.old")
+
     def load(self) -> LocalCluster | None:
         try:
             return msgspec.json.decode(self._state.read_bytes(), type=LocalCluster)
@@ -88,5 +108,6 @@ class Folder:
         self.environment.write_text("".join(lines))
 
     def forget(self) -> None:
-        self._state.unlink(missing_ok=True)
-        self.environment.unlink(missing_ok=True)
+        """What is stored stays, and so do the logs."""
+        for file in (*self.path.glob("*-*.json"), *self.path.glob("servers.json"), self.environment, self._state):
+            file.unlink(missing_ok=True)

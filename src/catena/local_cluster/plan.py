@@ -1,0 +1,80 @@
+"""What a local cluster is to be: what people said, and what follows from it.
+
+The plan is kept with the cluster for as long as it exists, so that a process that died is started again as it was. Who
+says something else in the meantime is refused: half a cluster of one kind and half of another is nobody's wish.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from catena.errors import ConfigError
+
+NODES = 3
+BASE_PORT = 9092
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """None: nothing is said."""
+
+    nodes: int | None = None
+    racks: tuple[str, ...] | None = None
+    """Given to the nodes in turn."""
+    base_port: int | None = None
+    """Of the first node, the others follow; 0: any free ones."""
+    meta: str | None = None
+    """`sqlite`, `postgres` to start a server for it, or an address."""
+    objects: str | None = None
+    """`folder`, `s3` to start a server for it, or an address."""
+    config: str | None = None
+    """A file with settings."""
+
+
+def completed(plan: Plan) -> Plan:
+    """With the defaults of this page; where nothing is said of stores, the settings of the nodes decide."""
+    return msgspec.structs.replace(
+        plan,
+        nodes=NODES if plan.nodes is None else plan.nodes,
+        racks=plan.racks or (),
+        base_port=BASE_PORT if plan.base_port is None else plan.base_port,
+    )
+
+
+def check_fits(asked: Plan, kept: Plan, data: Path) -> None:
+    """ConfigError if something is said that is not so in the cluster which is there."""
+    for name in Plan.__struct_fields__:
+        wanted, found = getattr(asked, name), getattr(kept, name)
+        if wanted is not None and wanted != found:
+            raise ConfigError(
+                f"option --{name.replace('_', '-')}: the cluster in {data} was started {_with(found)}; "
+                "`catena cluster down` ends it, and then it can be started with other options"
+            )
+
+
+def choose_stores(meta: str | None, objects: str | None) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Servers to start, and settings for the nodes."""
+    servers: list[str] = []
+    settings: dict[str, str] = {}
+    for name, value, default, served in (("meta", meta, "sqlite", "postgres"), ("objects", objects, "folder", "s3")):
+        if value == served:
+            servers.append(served)
+        elif value == default:
+            settings[f"CATENA_{name.upper()}"] = ""
+        elif value is not None and value.startswith("memory:"):
+            raise ConfigError(f"option --{name}: nodes are processes, and can't share what is in memory")
+        elif value is not None and ":" in value:
+            settings[f"CATENA_{name.upper()}"] = value
+        elif value is not None:
+            raise ConfigError(f"option --{name}: {value!r} is not {default}, {served} or an address")
+    return tuple(servers), settings
+
+
+def _with(found: object) -> str:
+    if found is None or found == ():
+        return "without it"
+    if isinstance(found, tuple):
+        return f"with {','.join(found)}"
+    # An address may hold a password.
+    return "with another one" if isinstance(found, str) and "@" in found else f"with {found}"
