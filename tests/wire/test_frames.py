@@ -114,6 +114,18 @@ def test_a_large_frame_is_received_in_place() -> None:
     assert frame.obj is space.obj
 
 
+def test_how_much_of_a_large_frame_is_there() -> None:
+    frames = Frames(MAX)
+    assert list(receive(frames, framed(b"a") * 3, always(5))) == [b"a"] * 3
+    assert (frames.large, frames.filled, frames.is_within) == (0, 0, False)
+    assert list(receive(frames, struct.pack(">i", MAX), always(4))) == []
+    assert (frames.large, frames.filled, frames.is_within) == (MAX, 0, True)
+    assert list(receive(frames, bytes(MAX - 1), always(300))) == []
+    assert (frames.large, frames.filled, frames.is_within) == (MAX, MAX - 1, True)
+    assert list(receive(frames, b"\0", always(1))) == [bytes(MAX)]
+    assert (frames.large, frames.filled, frames.is_within) == (0, 0, False)
+
+
 def test_a_large_frame_grows_with_what_has_arrived() -> None:
     frames = Frames(MAX)
     data = framed(bytes(range(250)) * 4)
@@ -132,6 +144,7 @@ def test_what_is_announced_is_not_believed() -> None:
     tracemalloc.start()
     try:
         assert list(receive(frames, struct.pack(">i", 1 << 30), always(4))) == []
+        assert tracemalloc.get_traced_memory()[1] <= 10_000, "whoever waits before it reads the rest has no buffer"
         assert frames.space().nbytes <= FIRST_BYTES
         assert tracemalloc.get_traced_memory()[1] <= FIRST_BYTES + 10_000
     finally:

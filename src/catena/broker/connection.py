@@ -6,8 +6,8 @@ Requests start one after the other, as Kafka does, so that a producer's batches 
 what a handler leaves for later (an append on its way to the store) goes on while the next one starts.
 
 Bounded: bytes and number of requests that were taken and not answered, of a connection and of all together; past it the
-socket is not read, and the client waits in its own send buffer. A client that does not take its answers, or stops in
-the middle of a request, is cut off.
+socket is not read, and the client waits in its own send buffer. A large request is read only once it was let in, and
+then to its end (`budget`). A client that does not take its answers, or stops in the middle of a request, is cut off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from typing import Annotated, NamedTuple, TypeAlias, cast
 import msgspec
 
 from catena.broker.api_versions import api_versions
+from catena.broker.bad_connections import BadConnections
 from catena.broker.base import Answer, AnswerBudget, Client, HangUp, Later
+from catena.broker.budget import Budget
 from catena.errors import CatenaError
 from catena.runtime import Clock, Tasks
 from catena.runtime.network import set_socket_options
@@ -40,6 +42,8 @@ WAITING = {key for key, api in APIS.items() if api.name in ("Fetch", "JoinGroup"
 """Requests that wait for others."""
 LEAST_BYTES = 1024
 """Who sends fewer in the time of `stalled_max_ms`, within a request, has stalled."""
+LEAST_BYTES_PER_S = 1 << 20
+"""Who sends a large request more slowly than this for more than `stalled_max_ms`, while others wait, is cut off."""
 SEND_BYTES = 1 << 20
 """About so much is given to the socket at once."""
 
@@ -53,7 +57,8 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     in_flight_max_bytes: Positive = 32 << 20
     """Of one connection. A larger request is taken when it is alone."""
     total_max_bytes: Positive = 96 << 20
-    """Of all connections; below what the writers hold, so that producers wait and hear of no error."""
+    """Of all connections; below what the writers hold, so that producers wait and hear of no error. As many again of
+    large requests may be on their way in, and as many of very large ones."""
     answers_max_bytes: Positive = 256 << 20
     """Of answers of all connections that clients have not taken yet; fetches get less when they come near it."""
     max_connections: Positive = 10_000
@@ -61,33 +66,6 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A connection on which nothing happens for so long is closed, as Kafka does."""
     stalled_max_ms: Positive = 30_000
     """A client that takes nothing of its answers for so long, or sends next to nothing within a request, is cut off."""
-
-
-class Budget:
-    """Bytes of the Produce requests of all connections that were taken and not answered; others do not keep theirs."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._held_up: dict[Connection, None] = {}
-
-    @property
-    def is_spent(self) -> bool:
-        return self._bytes >= self._max_bytes
-
-    def take(self, size: int) -> None:
-        self._bytes += size
-
-    def give_back(self, size: int) -> None:
-        self._bytes -= size
-        if self._held_up and not self.is_spent:
-            waiting, self._held_up = self._held_up, {}
-            for connection in waiting:
-                connection.throttle()
-
-    def wait(self, connection: Connection) -> None:
-        """Its `throttle` is called when there is room again."""
-        self._held_up[connection] = None
 
 
 class _Pending(NamedTuple):
@@ -106,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         settings: ConnectionSettings,
         budget: Budget,
         answer_budget: AnswerBudget,
+        bad_connections: BadConnections,
         opened: Callable[[Connection], None],
         closed: Callable[[Connection], None],
     ) -> None:
@@ -116,13 +95,17 @@ class Connection(asyncio.BufferedProtocol):
         self._settings = settings
         self._budget = budget
         self._answer_budget = answer_budget
+        self._bad_connections = bad_connections
         self._untaken = 0
         """Bytes that were given to the socket and are not all gone."""
         self._opened, self._closed = opened, closed
         self._frames = Frames(settings.request_max_bytes)
         self._requests: deque[memoryview] = deque()
         self._answers: deque[_Pending] = deque()
-        self._held_bytes = self._held = self._charged = 0
+        self._held_bytes = self._held = self._charged = self._waits = 0
+        self._inside = 0
+        """The size of the large request that was let in and is not complete."""
+        self._inside_since = 0.0
         self._reading = True
         self._ending = self._lost = self._hung_up = False
         self._handling: int | None = None
@@ -159,8 +142,12 @@ class Connection(asyncio.BufferedProtocol):
             if self._requests and not self._tasks.closed:
                 self._tasks.spawn("finish what was sent", self._handle_requests())
         self._wake_handler.set()
+        if self._inside:
+            self._budget.leave(self._inside)
+        elif self._frames.large:
+            self._budget.wait_no_more(self._frames.large, self._let_in)
         self._budget.give_back(self._charged)
-        self._held = self._held_bytes = self._charged = 0
+        self._held = self._held_bytes = self._charged = self._waits = self._inside = 0
         self._answer_budget.give_back(self._untaken)
         self._untaken = 0
         self._answers.clear()
@@ -177,12 +164,20 @@ class Connection(asyncio.BufferedProtocol):
                 self._requests.append(frame)
                 self._held += 1
                 self._held_bytes += len(frame)
-                if key_of(frame) == PRODUCE:
+                key = key_of(frame)
+                if key == PRODUCE:
                     self._charged += len(frame)
                     self._budget.take(len(frame))
+                elif key in WAITING:
+                    self._waits += 1
         except WireError as error:
             self.hang_up(str(error))
             return
+        if self._inside:
+            if self._frames.large:
+                return
+            self._budget.leave(self._inside)
+            self._inside = 0
         self._wake_handler.set()
         self.throttle()
 
@@ -215,14 +210,19 @@ class Connection(asyncio.BufferedProtocol):
             self.hang_up("it does not take its answers")
         elif self._reading and self._frames.is_within and now - self.last_advanced > stalled_s:
             self.hang_up("it does not send the rest of a request")
+        elif self._inside and self._budget.is_awaited(self._inside) and self._is_slow(now - stalled_s):
+            self.hang_up("it sends a large request too slowly, and others wait")
         elif not self.is_busy and now - self.last_seen > self._settings.idle_max_ms / 1000:
             self._transport.close()
+
+    def _is_slow(self, now: float) -> bool:
+        return now - self._inside_since > self._frames.filled / LEAST_BYTES_PER_S
 
     def hang_up(self, why: str) -> None:
         if self._lost:
             return
         self._hung_up = True
-        log.warning("connection of %s ends: %s", self.client.host, why)
+        self._bad_connections.ended(self.client.host, why)
         self._transport.abort()
 
     def abort(self) -> None:
@@ -238,14 +238,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def throttle(self) -> None:
         """Read, or do not, as the bounds say."""
-        full = (
-            self._ending
-            or self._held >= self._settings.in_flight_max_requests
-            or self._held_bytes >= self._settings.in_flight_max_bytes
-        )
-        if not full and self._budget.is_spent:
+        settings = self._settings
+        if self._ending or self._inside:
+            full = self._ending
+        elif self._held >= settings.in_flight_max_requests or self._held_bytes >= settings.in_flight_max_bytes:
             full = True
-            self._budget.wait(self)
+        elif self._frames.large:
+            full = not self._enter(self._frames.large)
+        else:
+            full = self._budget.is_spent
+            if full:
+                self._budget.wait(self.throttle)
         if full == self._reading and not self._transport.is_closing():
             self._reading = not full
             if full:
@@ -253,6 +256,17 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self.last_seen = self.last_advanced = self._clock.monotonic()
                 self._transport.resume_reading()
+
+    def _enter(self, large: int) -> bool:
+        # Behind a request that waits for others it would be kept for long, and only what is done soon need not count.
+        if self._waits or not self._budget.enter(large, self._let_in):
+            return False
+        self._inside, self._inside_since = large, self._clock.monotonic()
+        return True
+
+    def _let_in(self) -> None:
+        self._inside, self._inside_since = self._frames.large, self._clock.monotonic()
+        self.throttle()
 
     async def _handle_requests(self) -> None:
         while True:
@@ -373,6 +387,8 @@ class Connection(asyncio.BufferedProtocol):
         if key == PRODUCE:
             self._charged -= size
             self._budget.give_back(size)
+        elif key in WAITING:
+            self._waits -= 1
         if self._ending and not self._held:
             self._transport.close()
         elif not self._reading:

@@ -9,8 +9,10 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from catena.broker.bad_connections import BadConnections
 from catena.broker.base import Answer, AnswerBudget, Client
-from catena.broker.connection import Budget, Connection, ConnectionSettings
+from catena.broker.budget import Budget
+from catena.broker.connection import Connection, ConnectionSettings
 from catena.errors import ConfigError
 from catena.runtime import Clock, Listener, Network, Tasks
 from catena.wire.requests import Request
@@ -48,6 +50,7 @@ class Server:
         self._settings = settings
         self._budget = Budget(settings.total_max_bytes)
         self._answer_budget = answer_budget or AnswerBudget(settings.answers_max_bytes)
+        self._bad_connections = BadConnections(clock)
         self._tasks = Tasks("kafka")
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[Connection, None] = {}
@@ -79,6 +82,9 @@ class Server:
         deadline = self._clock.monotonic() + max_wait_s
         while self._connections and self._clock.monotonic() < deadline:
             await self._clock.sleep(DRAIN_POLL_S)
+        if self._connections:
+            given_up = {"connections": len(self._connections), "after_s": max_wait_s}
+            log.warning("some requests did not end in time, and are given up", extra=given_up)
 
     async def close(self) -> None:
         for listener in self._listeners.values():
@@ -86,6 +92,7 @@ class Server:
         for connection in list(self._connections):
             connection.abort()
         await self._tasks.close()
+        self._bad_connections.sum_up()
 
     def _connect(self, listener: str) -> Connection:
         return Connection(
@@ -96,6 +103,7 @@ class Server:
             self._settings,
             self._budget,
             self._answer_budget,
+            self._bad_connections,
             self._connected,
             self._disconnected,
         )
@@ -111,6 +119,7 @@ class Server:
     async def _check(self) -> None:
         while True:
             await self._clock.sleep(CHECK_S)
+            self._bad_connections.check()
             now = self._clock.monotonic()
             for connection in list(self._connections):
                 connection.check(now)

@@ -1,8 +1,12 @@
 """Topic subscriptions by regular expression, in RE2's syntax and with its promise: time linear in the name.
 
 Clients send these patterns, and Python's `re` takes exponential time for some of them, in which a node would answer
-nobody. So a pattern becomes an automaton here (Thompson's construction), whose sets of states are made as names need
-them and kept. Topic names have few characters, so a class of characters is a set of them.
+nobody. So a pattern becomes an automaton here (Thompson's construction), and that a table: a name then takes one look
+for each of its characters, whatever the pattern. There are few such characters, so that a class is a set of them.
+
+What a pattern costs it costs once, while it is read, and that is bounded (`MAX_EFFORT`, `MAX_CELLS`): one that is too
+large as a table is refused, as one is that can't be read. Such are long or nested repetitions of what matches in many
+ways, as in `(.?){900}a` or `.*a.{12}`.
 
 Read are: literals, `.`, classes with ranges and negation, `\\d \\w \\s` and their opposites, groups of all kinds that
 RE2 has, `|`, `* + ? {m,n}` greedy or lazy, `^ $ \\A \\z`, and `(?i)` at the beginning. A pattern matches whole names.
@@ -12,6 +16,9 @@ What RE2 refuses, such as back references and lookaround, is refused, and so is 
 from __future__ import annotations
 
 import string
+from array import array
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
@@ -20,7 +27,12 @@ MAX_PATTERN_LENGTH = 1_000
 MAX_DEPTH = 50
 MAX_REPEAT = 1_000
 MAX_STATES = 5_000
-MAX_KNOWN_SETS = 2_000
+MAX_EFFORT = 50_000
+"""Steps to make a table, each of a third of a microsecond or so."""
+MAX_CELLS = 65_000
+"""Of a table; two bytes each, in which the places of its rows have to fit."""
+MAX_KEPT = 50
+"""Tables that are kept for the next one who asks: a pattern is read to be checked, and again to be used."""
 
 _DIGITS = frozenset(string.digits)
 _WORD = frozenset(string.ascii_letters + string.digits + "_")
@@ -64,52 +76,150 @@ class TopicPattern:
     """Raises ValueError, with a message for the client, when the pattern can't be read."""
 
     def __init__(self, text: str) -> None:
-        self._steps: list[tuple[frozenset[str], int]] = []
-        self._jumps: list[tuple[int, ...]] = []
-        self._edges: dict[int, bool] = {}
-        self._match = self._state()
-        self._first = self._build(_Parser(text).parse(), self._match)
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._table = _tabulate(text)
 
     def matches(self, name: str) -> bool:
-        states = self._closure([self._first], at_start=True, at_end=not name)
-        for i, character in enumerate(name):
-            if not states:
+        class_of, rows, at, accepting = self._table
+        for character in name:
+            at = rows[at + class_of.get(character, 0)]
+            if not at:
                 return False
-            is_last = i == len(name) - 1
-            key = (states, character)
-            found = None if is_last else self._moves.get(key)
-            if found is None:
-                stepped = [target for s in states for allowed, target in [self._steps[s]] if character in allowed]
-                found = self._closure(stepped, at_start=False, at_end=is_last)
-                if not is_last and len(self._moves) < MAX_KNOWN_SETS:
-                    self._moves[key] = found
-            states = found
-        return self._match in states
+        return at in accepting
 
-    def _closure(self, start: list[int], *, at_start: bool, at_end: bool) -> frozenset[int]:
-        seen = set(start)
-        todo = list(start)
+
+NOWHERE = 0
+MATCH = 0
+MATCHED = 1 << MATCH
+
+
+class _Table(NamedTuple):
+    """A row for each set of states that a name leads to; the first one is of none, and from it nothing leads on."""
+
+    class_of: dict[str, int]
+    """Characters that no part of the pattern tells apart are one class; 0 is of those that no part takes."""
+    rows: array[int]
+    """Where the next row begins, for each class."""
+    first: int
+    accepting: frozenset[int]
+
+
+@lru_cache(MAX_KEPT)
+def _tabulate(text: str) -> _Table:
+    machine = _Machine(_Parser(text).parse())
+    class_of, classes = _classes(machine)
+    width = len(set(class_of.values())) + 1
+    first = machine.reach(machine.first, at_start=True)
+    found = list(dict.fromkeys((NOWHERE, first)))
+    begins = {states: number * width for number, states in enumerate(found)}
+    rows = array("H")
+    for states in found:
+        row = array("H", bytes(2 * width))
+        for character_class, reached in _moves(machine, classes, states).items():
+            if reached not in begins:
+                if (len(begins) + 1) * width > MAX_CELLS:
+                    raise _too_costly()
+                begins[reached] = len(begins) * width
+                found.append(reached)
+            row[character_class] = begins[reached]
+        rows += row
+    accepting = frozenset(begin for states, begin in begins.items() if states & MATCHED)
+    return _Table(class_of, rows, begins[first], accepting)
+
+
+def _classes(machine: _Machine) -> tuple[dict[str, int], dict[frozenset[str], list[int]]]:
+    """The class of each character, and the classes that each set of characters is made of."""
+    takers: dict[str, list[int]] = {}
+    kinds = dict.fromkeys(machine.allowed)
+    for number, allowed in enumerate(kinds):
+        machine.spend(len(allowed))
+        for character in allowed:
+            takers.setdefault(character, []).append(number)
+    numbers: dict[tuple[int, ...], int] = {}
+    class_of = {character: numbers.setdefault(tuple(by), len(numbers) + 1) for character, by in takers.items()}
+    return class_of, {allowed: list({class_of[character]: None for character in allowed}) for allowed in kinds}
+
+
+def _moves(machine: _Machine, classes: dict[frozenset[str], list[int]], states: int) -> dict[int, int]:
+    """Where each class of characters leads from these states."""
+    moves: dict[int, int] = {}
+    for state in _bits(states & ~MATCHED):
+        after = machine.after(state)
+        taken = classes[machine.allowed[state]]
+        machine.spend(1 + len(taken))
+        for character_class in taken:
+            moves[character_class] = moves.get(character_class, 0) | after
+    return moves
+
+
+def _bits(states: int) -> Iterator[int]:
+    while states:
+        lowest = states & -states
+        yield lowest.bit_length() - 1
+        states ^= lowest
+
+
+def _too_costly() -> ValueError:
+    return ValueError("the regular expression is too costly to match: it needs fewer or shorter repetitions")
+
+
+class _Machine:
+    """States that take a character each, or jump on without one. A set of them is a number with a bit for each."""
+
+    def __init__(self, node: Node) -> None:
+        self._effort = 0
+        self.allowed: list[frozenset[str]] = []
+        self._targets: list[int] = []
+        self._jumps: list[tuple[int, ...]] = []
+        self._edges: dict[int, bool] = {}
+        self._after: dict[int, int] = {}
+        self._state()
+        self.first = self._build(node, MATCH)
+
+    def spend(self, effort: int) -> None:
+        self._effort += effort
+        if self._effort > MAX_EFFORT:
+            raise _too_costly()
+
+    def after(self, state: int) -> int:
+        """Where one is after the character that this state takes."""
+        target = self._targets[state]
+        if target not in self._after:
+            self._after[target] = self.reach(target, at_start=False)
+        return self._after[target]
+
+    def reach(self, state: int, *, at_start: bool) -> int:
+        """The states that take the next character, and MATCH if the name may end here."""
+        found = 0
+        seen = {(state, False)}
+        todo = [(state, False)]
         while todo:
-            state = todo.pop()
+            self.spend(1)
+            state, at_end = todo.pop()
+            if state == MATCH:
+                found |= MATCHED
+            elif self.allowed[state] and not at_end:  # nothing comes after the end
+                found |= 1 << state
             edge = self._edges.get(state)
-            if edge is not None and not (at_end if edge else at_start):
+            if edge is False and not at_start:
                 continue
             for target in self._jumps[state]:
-                if target not in seen:
-                    seen.add(target)
-                    todo.append(target)
-        return frozenset(seen)
+                step = (target, at_end or edge is True)
+                if step not in seen:
+                    seen.add(step)
+                    todo.append(step)
+        return found
 
     def _state(self, allowed: frozenset[str] = frozenset(), target: int = 0, jumps: tuple[int, ...] = ()) -> int:
-        if len(self._steps) >= MAX_STATES:
+        if len(self.allowed) >= MAX_STATES:
             raise ValueError("the regular expression is too large once its repetitions are written out")
-        self._steps.append((allowed, target))
+        self.allowed.append(allowed)
+        self._targets.append(target)
         self._jumps.append(jumps)
-        return len(self._steps) - 1
+        return len(self.allowed) - 1
 
     def _build(self, node: Node, then: int) -> int:
         """The state from which `node` and then what follows it is matched."""
+        self.spend(2)  # also for what needs no state, as the repetitions of nothing, repeated
         match node:
             case Characters(allowed):
                 return self._state(allowed, then)

@@ -2,7 +2,8 @@
 
 Bytes are received into `space()` and announced by `received(n)`. Small frames are cut out of one buffer; a large one
 gets a buffer of its own, into which the rest of it is received, so that its bytes are never copied. What a client
-announces is not believed before it comes: the buffer of a large frame grows with what has arrived.
+announces is not believed before it comes: the buffer of a large frame is made when its rest is received, not before,
+and grows with what has arrived.
 """
 
 from __future__ import annotations
@@ -26,23 +27,28 @@ class Frames:
         self._max_bytes = max_bytes
         self._small = memoryview(bytearray(SMALL_BYTES))
         self._start = self._end = 0
-        self._large: memoryview | None = None
-        self._filled = self._size = 0
+        self.large = 0
+        """The size of the large frame that has begun and is not complete, if there is one."""
+        self.filled = 0
+        """So much of it has arrived in its own buffer."""
+        self._buffer: memoryview | None = None
 
     @property
     def is_within(self) -> bool:
         """Whether a frame has begun that is not complete."""
-        return self._large is not None or self._end > self._start
+        return self.large > 0 or self._end > self._start
 
     def space(self) -> memoryview:
         """Where to receive the next bytes; never empty."""
-        if self._large is not None:
-            return self._large[self._filled :]
+        if self._buffer is not None:
+            return self._buffer[self.filled :]
+        if self.large:
+            return self._begin_large()
         return self._small[self._end :]
 
     def received(self, count: int) -> Iterator[memoryview]:
         """The frames that are complete now. Raises FrameTooLarge; take all before the next call of `space`."""
-        if self._large is not None:
+        if self._buffer is not None:
             yield from self._received_large(count)
             return
         self._end += count
@@ -53,29 +59,32 @@ class Frames:
             begin = self._start + SIZE_BYTES
             if size > self._end - begin:
                 if size > SMALL_BYTES - SIZE_BYTES:
-                    self._begin_large(size, begin)
+                    self.large, self._start = size, begin
+                    return
                 break
             self._start = begin + size
             # Copied: the buffer is used again, and what is small is cheap to copy.
             yield memoryview(bytes(self._small[begin : begin + size]))
         self._make_room()
 
-    def _begin_large(self, size: int, begin: int) -> None:
-        self._size, self._filled = size, self._end - begin
-        self._large = memoryview(bytearray(min(size, FIRST_BYTES)))
-        self._large[: self._filled] = self._small[begin : self._end]
+    def _begin_large(self) -> memoryview:
+        self.filled = self._end - self._start
+        self._buffer = memoryview(bytearray(min(self.large, FIRST_BYTES)))
+        self._buffer[: self.filled] = self._small[self._start : self._end]
         self._start = self._end = 0
+        return self._buffer[self.filled :]
 
     def _received_large(self, count: int) -> Iterator[memoryview]:
-        assert self._large is not None
-        self._filled += count
-        if self._filled == self._size:
-            frame, self._large = self._large, None
+        assert self._buffer is not None
+        self.filled += count
+        if self.filled == self.large:
+            frame, self._buffer = self._buffer, None
+            self.large = self.filled = 0
             yield frame
-        elif self._filled == len(self._large):
-            larger = memoryview(bytearray(min(self._size, 2 * self._filled)))
-            larger[: self._filled] = self._large
-            self._large = larger
+        elif self.filled == len(self._buffer):
+            larger = memoryview(bytearray(min(self.large, 2 * self.filled)))
+            larger[: self.filled] = self._buffer
+            self._buffer = larger
 
     def _make_room(self) -> None:
         if self._start == self._end:
