@@ -150,7 +150,7 @@ class Invariants:
         for link in new.links:
             if state.links.setdefault(link.epoch, (link.kind, link.base)) != (link.kind, link.base):
                 self._broken("S1", f"{state.prefix} epoch {link.epoch} names {state.links[link.epoch]} and {link}")
-            if link.end is not None and (old is None or old.link_of(link.epoch) is None or old.last.is_open):
+            if link.end is not None and (old is None or _link_of(old, link.epoch) is None or old.last.is_open):
                 self._check_closed(state, link)
         if old is None:
             return
@@ -159,7 +159,7 @@ class Invariants:
         if old.deleted and not new.deleted:
             self._broken("deleted", f"{state.prefix} chain came back")
         for link in old.links:
-            now = new.link_of(link.epoch)
+            now = _link_of(new, link.epoch)
             gone = link.end is not None and (link.end <= new.start or link.end == link.base)
             if now is None and not gone and not (link is old.last and new.last.base == link.base):
                 self._broken("S1", f"{state.prefix} {link} vanished from the chain")
@@ -195,6 +195,10 @@ def _diskless_ranges(state: PartitionState) -> list[tuple[int, int]]:
                 end = state.control.next if state.control.epoch == link.epoch else link.base
             ranges.append((max(link.base, chain.boundary), end))
     return ranges
+
+
+def _link_of(chain: Chain, epoch: int) -> Link | None:
+    return next((link for link in chain.links if link.epoch == epoch), None)
 
 
 def _brief(control: Control) -> str:

@@ -19,6 +19,8 @@ from catena.cluster.membership import MembershipSettings
 from catena.cluster.view import BROKER
 from catena.errors import ConfigError
 from catena.loglets.diskless.loglet import DisklessSettings
+from catena.loglets.tiered.loglet import TieredSettings
+from catena.pipeline.settings import PipelineSettings
 
 ENV_PREFIX = "CATENA_"
 NOT_SETTINGS = ("CATENA_CONFIG", "CATENA_REQUIRE")
@@ -55,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     objects: str = ""
     """`folder:PATH`, `s3://BUCKET/PREFIX?endpoint=URL&region=R` or `memory:`; empty: a folder in `data`."""
     diskless: DisklessSettings = DisklessSettings()
+    tiered: TieredSettings = TieredSettings()
+    pipeline: PipelineSettings = PipelineSettings()
     node: NodeSettings = NodeSettings()
     cluster: MembershipSettings = MembershipSettings()
     kafka: KafkaSettings = KafkaSettings()

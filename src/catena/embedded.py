@@ -79,10 +79,14 @@ async def open_log(
     async with open_stores(settings, clock, entropy) as stores:
         node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
         log = Log(node, stores, clock, entropy)
+        await node.incarnation.start(raise_now=False)
         try:
             yield log
         finally:
-            await log.close()
+            try:
+                await log.close()
+            finally:
+                await node.incarnation.close()
 
 
 class Log:

@@ -23,7 +23,8 @@ CatenaError
     ├── Corrupt                stored bytes are not what was stored; names object, byte and offset
     ├── ObjectMissing          an object that should exist does not
     ├── StoreFull              no space left; nothing was acked, nothing was torn
-    └── StoreRefused           the store cannot be used: it ignores conditions, or its format is newer
+    ├── StoreRefused           the store cannot be used: it ignores conditions, or its format is newer
+    └── MetaBehind             the meta store was set back; nothing is written or deleted before a person has decided
 """
 
 from __future__ import annotations
@@ -161,3 +162,7 @@ class StoreFull(NeedsOperator):
 
 class StoreRefused(NeedsOperator):
     """The store cannot be used: it ignores conditions, or its format is newer than this version reads."""
+
+
+class MetaBehind(NeedsOperator):
+    """The meta store is older than the bucket, as after a restore: nothing is written or deleted, reads go on."""

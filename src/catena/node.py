@@ -11,12 +11,16 @@ from catena.errors import CatenaError, ConfigError, UnknownPartition
 from catena.loglets.base import Entry, LinkSpec, Loglet
 from catena.loglets.diskless.loglet import Diskless
 from catena.loglets.memory import MemoryLoglet, MemoryMedium
+from catena.loglets.tiered.loglet import Tiered
 from catena.meta.base import MetaStore
+from catena.meta.read_only import GuardedMeta
 from catena.objects.base import ObjectStore
-from catena.runtime import Clock, Entropy
+from catena.objects.read_only import GuardedObjects
+from catena.runtime import Clock, Entropy, Tasks
 from catena.types import Offset, TopicId
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
+from catena.virtual_log.incarnation import IncarnationKeeper
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topics import TopicRecord, Topics
 
@@ -24,8 +28,9 @@ from catena.virtual_log.topics import TopicRecord, Topics
 class LogletKinds:
     """One `match` for each question that depends on the kind of a link."""
 
-    def __init__(self, diskless: Diskless, memory: MemoryMedium, clock: Clock) -> None:
+    def __init__(self, diskless: Diskless, tiered: Tiered, memory: MemoryMedium, clock: Clock) -> None:
         self._diskless = diskless
+        self._tiered = tiered
         self._memory = memory
         self._clock = clock
 
@@ -42,6 +47,8 @@ class LogletKinds:
         match kind:
             case "diskless":
                 return self._diskless.open(link)
+            case "tiered":
+                return self._tiered.open(link)
             case "memory":
                 return MemoryLoglet(self._memory, link, self._clock)
             case _:
@@ -60,14 +67,19 @@ class Node:
         clock: Clock,
         entropy: Entropy,
         memory: MemoryMedium,
+        incarnation: IncarnationKeeper,
     ) -> None:
         self.cluster_id = cluster_id
+        self.incarnation = incarnation
+        """Whoever stays starts it, and closes it after the node."""
         self.meta = meta
         self.objects = objects
         self.clock = clock
         self._chains = ChainStore(meta, clock, entropy)
         self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
-        self._kinds = LogletKinds(self._diskless, memory, clock)
+        self._tasks = Tasks("node")
+        tiered = Tiered(objects, clock, self._tasks, settings.tiered)
+        self._kinds = LogletKinds(self._diskless, tiered, memory, clock)
         self._logs: dict[tuple[str, int], VirtualLog] = {}
         self.topics = Topics(meta, clock, entropy, self.open_log)
 
@@ -81,11 +93,14 @@ class Node:
         entropy: Entropy,
         memory: MemoryMedium | None = None,
     ) -> Node:
-        """`memory` is what the memory loglets of several nodes share."""
+        """`memory` is what the memory loglets of several nodes share. Read-only if the meta store was set back."""
         cluster = await join_cluster(meta, objects, clock, entropy)
-        return cls(
-            cluster.cluster_id, settings, meta, objects, clock, entropy, memory or MemoryMedium(entropy.hex_id())
-        )
+        medium = memory or MemoryMedium(entropy.hex_id())
+        guarded = GuardedMeta(meta)
+        incarnation = IncarnationKeeper(meta, objects, clock, guarded)
+        await incarnation.check()
+        guarded_objects = GuardedObjects(objects, guarded.require_writes)
+        return cls(cluster.cluster_id, settings, guarded, guarded_objects, clock, entropy, medium, incarnation)
 
     async def log(self, topic: str, partition: int) -> VirtualLog:
         """The log of this partition of the topic that has this name now."""
@@ -110,6 +125,7 @@ class Node:
     async def close(self) -> None:
         """Answer what was taken, then stop. The stores are closed by whoever opened them."""
         await self._diskless.close()
+        await self._tasks.close()
 
     def keep_topics(self, topic_ids: Container[TopicId]) -> None:
         """Forget what is known of the logs of other topics; one that is asked for all the same is opened anew."""

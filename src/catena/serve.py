@@ -5,6 +5,9 @@
 
 A request that comes in before the node has joined waits until it has: the client found the port, and the answer to its
 first question names the node itself. HTTP is there first and goes last, so that /ready can say that it is not.
+
+All that a node writes goes through `node.meta` and `node.objects`, which take nothing once the meta store turns out to
+have been set back (`virtual_log/incarnation.py`). Such a node serves what can be read, and is not ready.
 """
 
 from __future__ import annotations
@@ -52,13 +55,18 @@ class ServingNode:
 
     @property
     def is_ready(self) -> bool:
-        """Whether others see this node, so that clients are sent to it."""
-        return self.membership.alive and not self.draining
+        """Whether others see this node, so that clients are sent to it, and it takes what they write."""
+        return self.state.status == "ready"
 
     @property
     def state(self) -> NodeState:
-        listed: Status = "ready" if self.membership.alive else "unlisted"
-        return NodeState("draining" if self.draining else listed, self.membership.node_id, self.node.cluster_id)
+        read_only = self.node.incarnation.read_only
+        status: Status = "ready" if self.membership.alive else "unlisted"
+        if self.draining:
+            status = "draining"
+        elif read_only is not None:
+            status = "read-only"
+        return NodeState(status, self.membership.node_id, self.node.cluster_id, read_only)
 
     @property
     def listeners(self) -> dict[str, Address]:
@@ -111,8 +119,10 @@ async def serve(
         http_port = await http.listen(settings.http.host, settings.http.port)
         stores = await opened.enter_async_context(open_stores(settings, clock, entropy))
         node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
+        opened.push_async_callback(node.incarnation.close)
         opened.push_async_callback(node.close)
-        view = TopicView(stores.meta, clock)
+        await node.incarnation.start(raise_now=True)
+        view = TopicView(node.meta, clock)
         await view.start()
         opened.push_async_callback(view.close)
         tasks = Tasks("serve")
@@ -128,17 +138,17 @@ async def serve(
             roles=settings.node.roles,
             version=VERSION,
         )
-        membership = await Membership.join(stores.meta, clock, entropy, profile, settings.node.id, settings.cluster)
+        membership = await Membership.join(node.meta, clock, entropy, profile, settings.node.id, settings.cluster)
         opened.push_async_callback(membership.close)
         retention = Retention(membership, view, node.open_log, clock, entropy, settings.kafka.retention)
         await retention.start()
         opened.push_async_callback(retention.close)
-        coordinator = Coordinator(stores.meta, membership, view, clock, entropy, settings.kafka.groups)
+        coordinator = Coordinator(node.meta, membership, view, clock, entropy, settings.kafka.groups)
         await coordinator.start()
         opened.push_async_callback(coordinator.close)
         broker = Broker(
             node.cluster_id,
-            stores.meta,
+            node.meta,
             membership,
             node.topics,
             view,

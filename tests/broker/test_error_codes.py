@@ -39,3 +39,7 @@ def test_what_is_wrong_is_not_sent_again_and_again(kind: type[errors.CatenaError
 
 def test_an_unknown_outcome_is_told_apart_from_a_failure() -> None:
     assert code_of(errors.OutcomeUnknown("")) == Code.REQUEST_TIMED_OUT
+
+
+def test_what_waits_for_a_person_is_not_sent_again_and_again() -> None:
+    assert code_of(errors.MetaBehind("")) not in RETRIABLE

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from catena.broker.base import Client
-from catena.broker.producer_ids import BLOCK, ProducerIds
+from catena.broker.producer_ids import BLOCK, SKIPPED, ProducerIds
 from catena.errors import OutcomeUnknown, StoreUnavailable
 from catena.meta import keys
 from catena.meta.memory import MemoryMeta
@@ -44,6 +44,20 @@ async def test_every_id_is_given_once_over_all_nodes_and_blocks() -> None:
     given = await asyncio.gather(*(several[number % 3].fresh() for number in range(3 * BLOCK + 10)))
     assert len(dict.fromkeys(given)) == 3 * BLOCK + 10
     assert nodes.faults.taken[STEP] < 30
+
+
+@pytest.mark.parametrize("fault", [None, Fail(OutcomeUnknown("no answer"), applied=True), Late()])
+async def test_ids_that_a_restored_meta_store_has_forgotten_are_skipped(fault: Fail | Late | None) -> None:
+    nodes = Nodes()
+    await nodes.node().fresh()
+    backup = await nodes.meta.get(keys.PRODUCER_IDS)
+    assert backup is not None
+    given = [await nodes.node().fresh() for _ in range(100)]
+    await nodes.meta.put(keys.PRODUCER_IDS, backup.value)
+    if fault is not None:
+        nodes.faults.at(STEP, fault)
+    await nodes.node().skip_ids()
+    assert max(given) < SKIPPED < await nodes.node().fresh()
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from catena.errors import ConfigError
 from catena.meta import keys
 from catena.meta.sqlite import SqliteMeta
 from catena.runtime import SystemClock, SystemEntropy
+from tests.backups import copy_sqlite
 
 
 class OldClock(SystemClock):
@@ -45,10 +47,11 @@ async def settings(tmp_path: Path) -> Settings:
 async def test_a_sound_log(settings: Settings) -> None:
     found = await findings(settings)
     assert {check: finding.status for check, finding in found.items()} == dict.fromkeys(
-        ["object store", "meta store", "clock", "cluster", "topics"], "ok"
+        ["object store", "meta store", "clock", "cluster", "history", "topics"], "ok"
     )
     assert found["topics"].found == "1 topic with 2 partitions; oldest and newest record of each can be read"
     assert found["meta store"].found.startswith("compares and sets in groups")
+    assert found["history"].found.startswith("incarnation 1 (")
 
 
 async def test_nothing_is_left_behind(settings: Settings) -> None:
@@ -74,6 +77,19 @@ async def test_objects_and_meta_that_do_not_belong_together(settings: Settings, 
     assert "topics" not in mixed
     lost = await findings(Settings(data=settings.data, objects=f"folder:{tmp_path / 'empty'}"))
     assert lost["cluster"].found == "the object store is empty, and the other one is not"
+
+
+async def test_a_meta_store_that_is_older_than_the_objects(settings: Settings, tmp_path: Path) -> None:
+    database = Path(settings.data, "meta.db")
+    copy_sqlite(database, tmp_path / "backup")
+    async with catena.open(settings.data) as log:
+        await log.append("t", "lost")
+    copy_sqlite(tmp_path / "backup", database)
+    found = await findings(settings)
+    assert list(found)[-1] == "history"
+    assert found["history"].status == "fail"
+    assert re.search(r"its incarnation is 1 \(.+ UTC\), that of the object store 2 \(", found["history"].found)
+    assert "`catena doctor --accept-older-meta`" in found["history"].advice
 
 
 async def test_a_blob_that_is_gone(settings: Settings) -> None:

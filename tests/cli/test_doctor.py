@@ -14,7 +14,17 @@ def test_all_is_well(catena: Catena) -> None:
     assert ran.out.splitlines()[-1] == "nothing to fix"
     assert {line.split()[0] for line in ran.out.splitlines()[:-2] if not line.startswith(" ")} == {"ok"}
     report = catena("doctor", "--json").json
-    checks = ["python", "settings", "data folder", "object store", "meta store", "clock", "cluster", "topics"]
+    checks = [
+        "python",
+        "settings",
+        "data folder",
+        "object store",
+        "meta store",
+        "clock",
+        "cluster",
+        "history",
+        "topics",
+    ]
     assert [(each["check"], each["status"]) for each in report] == [(check, "ok") for check in checks]
 
 

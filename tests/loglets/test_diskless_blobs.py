@@ -1,4 +1,4 @@
-"""Runs are read out of blobs: few gets, bounded memory, and no byte taken on trust."""
+"""Runs are read out of blobs: few gets, old data apart from new, and no byte taken on trust."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catena.errors import Corrupt, ObjectMissing, StoreUnavailable
+from catena.errors import Corrupt, ObjectMissing
 from catena.formats import bytes_batch
 from catena.formats.records import iter_records
 from catena.formats.wal_blob import BYTES_BATCH_V1
 from catena.loglets.base import Batch
-from catena.loglets.diskless.blobs import (
-    COALESCE_GAP_BYTES,
-    COALESCE_MAX_BYTES,
-    COLD_SLOTS,
-    OLD_AFTER_MS,
-    BlobReader,
-    coalesce,
-    decode_run,
-)
+from catena.loglets.diskless.blobs import COLD_SLOTS, OLD_AFTER_MS, BlobReader, decode_run
 from catena.loglets.diskless.records import IndexEntry
-from catena.objects.base import Range
+from catena.loglets.pieces import OVERHEAD_BYTES
 from catena.objects.counted import CountedObjects
 from catena.objects.memory import MemoryObjects
 from catena.runtime import Tasks
@@ -33,6 +25,8 @@ from tests.loglets.stores import QuickClock
 
 RUN = b"".join(make_entry(*values).data for values in (("a", "b"), ("c",), ("d", "e", "f")))
 SIZE = len(RUN)
+KEPT = SIZE + 3 * OVERHEAD_BYTES
+"""What the cache counts."""
 
 
 def entry(number: int = 0, key: str = "blob", created_at_ms: int | None = None) -> IndexEntry:
@@ -66,25 +60,7 @@ def reading() -> Reading:
     return Reading()
 
 
-class TestCoalescing:
-    @given(st.lists(st.tuples(st.integers(0, 40 << 20), st.integers(1, 20 << 20)), min_size=1, max_size=20))
-    def test_all_is_covered_once_and_nothing_far_apart_is_joined(self, wanted: list[tuple[int, int]]) -> None:
-        ranges = [Range(*each) for each in wanted]
-        merged = coalesce(ranges)
-        assert all(
-            any(part.start <= start and start + length <= part.start + part.length for part in merged)
-            for start, length in ranges
-        )
-        bytes_asked = sum(length for _, length in ranges)
-        assert sum(part.length for part in merged) <= bytes_asked + COALESCE_GAP_BYTES * len(ranges)
-        for part in merged:
-            assert part.length <= COALESCE_MAX_BYTES or part in ranges
-
-    def test_close_ranges_become_one(self) -> None:
-        gap = COALESCE_GAP_BYTES
-        assert coalesce([Range(100 + gap, 50), Range(0, 100)]) == [Range(0, 150 + gap)]
-        assert coalesce([Range(0, 100), Range(101 + gap, 50)]) == [Range(0, 100), Range(101 + gap, 50)]
-
+class TestCache:
     async def test_runs_of_one_blob_that_are_wanted_together_cost_one_get(self, reading: Reading) -> None:
         await reading.store.put("blob", [RUN * 20])
         runs = await reading.read(*(entry(number) for number in range(20)))
@@ -92,20 +68,6 @@ class TestCoalescing:
         assert all(values_of(run) == ["a", "b", "c", "d", "e", "f"] for run in runs)
         assert [batch.offset for batch in runs[7]] == [10, 12, 13]
 
-    async def test_who_wants_the_same_run_meanwhile_waits_for_the_same_get(self, reading: Reading) -> None:
-        await reading.store.put("blob", [RUN])
-        stall = reading.faults.at("blob get_ranges", Stall())
-        first = asyncio.ensure_future(reading.reader.read_run(entry()))
-        await stall.reached.wait()
-        second = asyncio.ensure_future(reading.reader.read_run(entry()))
-        await asyncio.sleep(0)
-        first.cancel()
-        stall.let_go()
-        assert values_of(await second) == ["a", "b", "c", "d", "e", "f"]
-        assert reading.gets == 1
-
-
-class TestCache:
     async def test_a_run_that_was_read_is_kept(self, reading: Reading) -> None:
         await reading.store.put("blob", [RUN])
         await reading.read(entry())
@@ -114,7 +76,7 @@ class TestCache:
         assert (reading.reader.hits, reading.reader.misses) == (1, 1)
 
     async def test_the_run_that_was_not_used_for_longest_goes_first(self) -> None:
-        reading = Reading(cache_bytes=4 * SIZE)  # three runs of them for what is new
+        reading = Reading(cache_bytes=4 * KEPT)  # three runs of them for what is new
         await reading.store.put("blob", [RUN * 10])
         for number in (0, 1, 2, 0, 3):
             await reading.read(entry(number))
@@ -125,7 +87,7 @@ class TestCache:
         assert reading.gets == 5
 
     async def test_old_data_does_not_push_out_what_is_new(self) -> None:
-        reading = Reading(cache_bytes=4 * SIZE)
+        reading = Reading(cache_bytes=4 * KEPT)
         old_ms = reading.clock.now_ms() - 2 * OLD_AFTER_MS
         await reading.store.put("blob", [RUN * 3])
         await reading.store.put("old", [RUN * 50])
@@ -152,51 +114,6 @@ class TestCache:
             stall.let_go()
         await asyncio.gather(*old)
 
-    async def test_what_is_cached_of_a_merged_range_holds_on_to_nothing_else(self, reading: Reading) -> None:
-        await reading.store.put("blob", [RUN, b"?" * 100_000, RUN])
-        far = IndexEntry(15, 6, "blob", SIZE, SIZE + 100_000, created_at_ms=reading.clock.now_ms())
-        for first, *_ in await reading.read(entry(), far):
-            assert len(memoryview(first.data).obj) == SIZE  # type: ignore[arg-type]
-        assert reading.gets == 1
-
-
-class TestReadingAhead:
-    async def test_half_of_the_cache_is_for_what_nobody_has_read_yet(self) -> None:
-        reading = Reading(cache_bytes=8 * SIZE)  # 6 for what is new
-        await reading.store.put("blob", [RUN * 8])
-        reading.reader.read_ahead([entry(number) for number in range(8)])
-        await reading.read(entry(0), entry(1), entry(2))
-        assert reading.gets == 1
-        await reading.read(entry(3))
-        assert reading.gets == 2
-        # There is room again: three were read.
-        reading.reader.read_ahead([entry(number) for number in range(8)])
-        await reading.read(entry(4), entry(5), entry(6))
-        assert reading.gets == 3
-        await reading.read(entry(7))
-        assert reading.gets == 4
-
-    async def test_what_was_pushed_out_makes_room(self) -> None:
-        reading = Reading(cache_bytes=8 * SIZE)
-        await reading.store.put("blob", [RUN * 3])
-        await reading.store.put("other", [RUN * 24])
-        for turn in range(4):
-            gets = reading.gets
-            reading.reader.read_ahead([entry(number) for number in range(3)])
-            await reading.read(*(entry(6 * turn + number, "other") for number in range(6)))
-            assert reading.gets == gets + 2
-
-    async def test_what_fails_makes_room(self) -> None:
-        reading = Reading(cache_bytes=8 * SIZE)
-        for _ in range(5):
-            reading.reader.read_ahead([entry(number, "missing") for number in range(3)])
-            with pytest.raises(ObjectMissing):
-                await reading.read(entry(0, "missing"))
-        await reading.store.put("blob", [RUN * 3])
-        reading.reader.read_ahead([entry(number) for number in range(3)])
-        await reading.read(entry(0), entry(1), entry(2))
-        assert reading.counted.snapshot()["range_get"].requests == 6
-
 
 class TestTrouble:
     async def test_a_missing_object_is_named(self, reading: Reading) -> None:
@@ -218,21 +135,6 @@ class TestTrouble:
         await reading.store.put("blob", [RUN[:-1]])
         with pytest.raises(Corrupt, match="blob"):
             await reading.read(entry())
-
-    async def test_nothing_is_read_after_the_end(self, reading: Reading) -> None:
-        await reading.store.put("blob", [RUN])
-        await reading.tasks.close()
-        with pytest.raises(StoreUnavailable):
-            await reading.read(entry())
-
-    async def test_who_waits_when_the_end_comes_is_told(self, reading: Reading) -> None:
-        await reading.store.put("blob", [RUN])
-        stall = reading.faults.at("blob get_ranges", Stall())
-        waiting = asyncio.ensure_future(reading.reader.read_run(entry()))
-        await stall.reached.wait()
-        await reading.tasks.close()
-        with pytest.raises(StoreUnavailable):
-            await waiting
 
 
 class TestDecoding:

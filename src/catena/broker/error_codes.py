@@ -26,6 +26,8 @@ _CODES: dict[type[errors.CatenaError], Code] = {
     errors.ConfigError: Code.INVALID_CONFIG,
     errors.Rejected: Code.INVALID_REQUEST,
     errors.NeedsOperator: Code.KAFKA_STORAGE_ERROR,
+    # As for a sealed log: whoever tried again would do so until a person has acted, and its user would hear of nothing.
+    errors.MetaBehind: Code.POLICY_VIOLATION,
 }
 
 

@@ -2,6 +2,10 @@
 
 A node reserves a block of ids by compare-and-set and hands them out from memory. What is left of a block when the node
 ends is never used, and so is a block whose reservation has an unknown outcome: there are 2**63 of them.
+
+A meta store that was restored has forgotten which ids it gave out since its backup, and producers that have them live
+on. If two had the same, batches of one would pass for those of the other, and be dropped as duplicates. So whoever goes
+on from an older meta store skips more ids (`skip_ids`) than can have been given out.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from catena.wire.messages.init_producer_id import InitProducerIdRequest, InitPro
 from catena.wire.requests import Request
 
 BLOCK = 1000
+SKIPPED = 2**40
+"""More than any cluster gives out between two backups, and few enough to do it a million times."""
 MAX_ATTEMPTS = 50
 BACKOFF_S = 0.01
 
@@ -60,12 +66,16 @@ class ProducerIds:
             self._reserved = iter(range(first + 1, first + BLOCK))
             return first
 
-    async def _reserve(self) -> int:
+    async def skip_ids(self) -> None:
+        """Go on far above those that may have been given out and are forgotten."""
+        await self._reserve(SKIPPED)
+
+    async def _reserve(self, count: int = BLOCK) -> int:
         """The first id of a block that is ours."""
         record = await self._meta.get(keys.PRODUCER_IDS)
         for attempt in range(MAX_ATTEMPTS):
             first = _decode(record)
-            value = msgspec.json.encode(_NextId(first + BLOCK))
+            value = msgspec.json.encode(_NextId(first + count))
             try:
                 await self._meta.put(keys.PRODUCER_IDS, value, ABSENT if record is None else record.version)
             except Conflict as conflict:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from catena.cli import chain, cluster, consume, doctor, produce, serve, topic
+from catena.cli import chain, cluster, consume, doctor, pipeline, produce, serve, topic
 from catena.cli.options import Common, Config, Data, Debug
 from catena.cli.output import give_up_closed_output, reopen_closed_streams, survive_narrow_encodings
 
@@ -24,6 +24,10 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
 
   catena serve                       a node on port 9092, over the same folder
   catena cluster up --nodes 3        three of them; catena cluster down ends them
+
+[bold]For what is old[/bold]
+
+  catena pipeline tier               large segments instead of many small pieces, on Spark
 
 [bold]Where the records are[/bold]
 
@@ -57,6 +61,7 @@ app = typer.Typer(
 )
 app.add_typer(topic.app, name="topic")
 app.add_typer(cluster.app, name="cluster")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(serve.serve)
 app.command()(produce.produce)
 app.command()(consume.consume)

@@ -28,6 +28,7 @@ from catena.runtime import Clock, Entropy
 from catena.stores import open_meta, open_objects
 from catena.types import ABSENT
 from catena.virtual_log.cluster import find_in_bucket, find_in_meta
+from catena.virtual_log.incarnation import compare
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 14)
 LITTLE_SPACE_BYTES = 1 << 30
@@ -36,6 +37,7 @@ TRIES = 5
 SLOW_MS = 1_000
 SKEW_MS = 60_000
 PARTITIONS_READ = 200
+ACCEPT = "--accept-older-meta"
 
 Status: TypeAlias = Literal["ok", "warn", "fail"]
 
@@ -110,6 +112,7 @@ async def check_stores(settings: Settings, clock: Clock, entropy: Entropy) -> As
             ("meta store", look_at_meta),
             ("clock", lambda: _compare_clocks(meta, objects, clock, entropy)),
             ("cluster", lambda: _compare_clusters(meta, objects)),
+            ("history", lambda: _compare_incarnations(meta, objects)),
             ("topics", lambda: _read_topics(settings, meta, objects, clock, entropy)),
         ]:
             try:
@@ -182,6 +185,22 @@ async def _compare_clusters(meta: MetaStore, objects: ObjectStore) -> Finding:
         found = f"the meta store is of cluster {in_meta.cluster_id}, the object store of {in_bucket.cluster_id}"
         return Finding("cluster", "fail", found, "check which of the two addresses is wrong")
     return Finding("cluster", "ok", f"{in_meta.cluster_id}, format {in_meta.format}, both stores agree")
+
+
+async def _compare_incarnations(meta: MetaStore, objects: ObjectStore) -> Finding:
+    """Whether the meta store was set back; see `catena.virtual_log.incarnation`."""
+    compared = await compare(meta, objects)
+    if not compared.is_behind:
+        return Finding("history", "ok", f"incarnation {compared.in_meta.shown}; the object store is not ahead of it")
+    found = (
+        f"the meta store is older than the object store, as after a restore: its incarnation is "
+        f"{compared.in_meta.shown}, that of the object store {compared.in_bucket.shown}. Nodes are read-only"
+    )
+    advice = (
+        "stop all nodes, restore a newer backup of the meta store, and start them again. If there is none, "
+        f"`catena doctor {ACCEPT}` says what is lost, and goes on without it if you agree"
+    )
+    return Finding("history", "fail", found, advice)
 
 
 async def _read_topics(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,14 +19,30 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def doctor(
-    context: typer.Context, as_json: Json = False, data: Data = None, config: Config = None, debug: Debug = False
+    context: typer.Context,
+    accept: Annotated[
+        bool,
+        typer.Option(
+            "--accept-older-meta",
+            help="Go on with a meta store that was restored from a backup, and give up what was written since.",
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
 ) -> None:
     """Check the stores and the machine, and say what to fix.
 
     Looks at Python, the settings, the folder, the object store (does it honour conditional writes?), the meta store,
-    the clock, whether both stores belong together, and whether all topics can be read. Exit code 3 if something failed.
+    the clock, whether both stores belong together and the meta store was not set back, and whether all topics can be
+    read. Exit code 3 if something failed.
     """
     options = common(context, data, config, debug, as_json)
+    if accept:
+        _accept(options, yes)
+        return
     with reporting(options):
         findings = asyncio.run(_examine(options))
         if as_json:
@@ -50,6 +67,34 @@ async def _examine(options: Common) -> list[Finding]:
     if has_log(settings) and (folder is None or folder.status != "fail"):
         findings += [finding async for finding in check_stores(settings, SystemClock(), SystemEntropy())]
     return findings
+
+
+def _accept(options: Common, yes: bool) -> None:
+    from catena.cli.older_meta import accept, look, loss
+
+    with reporting(options):
+        settings = options.load_settings()
+        compared = asyncio.run(look(settings))
+        if not compared.is_behind:
+            _say(options, "there is nothing to accept: the meta store was not set back", accepted=False)
+            return
+        if not options.as_json:
+            print("\n".join(loss(compared)))
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter("nobody is there to be asked: say --yes to accept that", param_hint="--yes")
+        typer.confirm("Give that up for good?", abort=True, err=True)
+    with reporting(options):
+        accepted = asyncio.run(accept(settings))
+        words = f"accepted, incarnation {accepted.number}: start all nodes again, those that run too"
+        _say(options, words, accepted=True, incarnation=accepted.number)
+
+
+def _say(options: Common, words: str, **fields: object) -> None:
+    if options.as_json:
+        print_json({**fields, "message": words})
+    else:
+        print(words)
 
 
 def _show(findings: list[Finding]) -> None:

@@ -54,12 +54,8 @@ _ADVICE: dict[type[Exception], str] = {
 def run(common: Common, work: Callable[[Log], Awaitable[T]], *, creates: bool = False) -> T:
     """Do the work on the log that the options name; only a command that `creates` makes one where there is none."""
     settings = common.load_settings()
-    if not creates and not has_log(settings):
-        # Whoever reads here has the wrong folder, and would leave an empty log behind.
-        raise errors.ConfigError(
-            f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
-            "--data DIR names another folder"
-        )
+    if not creates:
+        require_log(settings)
     return asyncio.run(_open_and(settings, work))
 
 
@@ -68,6 +64,15 @@ async def _open_and(settings: Settings, work: Callable[[Log], Awaitable[T]]) -> 
 
     async with open_log(settings) as log:
         return await work(log)
+
+
+def require_log(settings: Settings) -> None:
+    """Whoever reads where there is none has the wrong folder, and would leave an empty log behind."""
+    if not has_log(settings):
+        raise errors.ConfigError(
+            f"there is no log in the folder {settings.data!r}: `catena topic create NAME` makes one, "
+            "--data DIR names another folder"
+        )
 
 
 def has_log(settings: Settings) -> bool:

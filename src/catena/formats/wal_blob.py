@@ -14,28 +14,25 @@
 knowing its own length. Index entries hold absolute offsets, which `encode` returns: a read needs no header. The header
 is there so that a bucket explains itself to people, to recovery and to audits.
 
-Every byte is covered. `header_crc32c` is always the last key, in exactly the form above (without spaces), and is the
-CRC-32C of all that stands before its comma: magic, length and JSON. Bodies have a CRC each. They follow each other
-without gaps up to the end of the object, so that bytes can neither be missing nor be added.
-
-A reader takes fields that it does not know; a writer that changes what the known ones mean has to raise `version`.
+Every byte is covered. The header is sealed: see `sealed_json`. Bodies have a CRC each. They follow each other without
+gaps up to the end of the object, so that bytes can neither be missing nor be added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
-from catena.errors import BatchTooLarge, Corrupt, StoreRefused
+from catena.errors import BatchTooLarge, Corrupt
+from catena.formats import sealed_json
+from catena.formats.sealed_json import JsonVersion, Natural
 from catena.types import Buffer, TopicId
 
 MAGIC = b"LLS1"
 VERSION = 1
-PREFIX_BYTES = 8
-"""Magic and header length: what has to be read to know how much more is header."""
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 KAFKA_BATCH_V2 = "kafka-batch-v2"
@@ -43,8 +40,7 @@ KAFKA_BATCH_V2 = "kafka-batch-v2"
 BYTES_BATCH_V1 = "bytes-batch-v1"
 """See `bytes_batch`; found in older blobs only."""
 
-_Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-_Version: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_WHAT = "the WAL blob"
 
 
 class Section(NamedTuple):
@@ -64,12 +60,12 @@ class SectionHeader(msgspec.Struct, frozen=True):
 
     topic: str
     topic_id: TopicId
-    partition: _Natural
-    msg_count: _Natural
+    partition: Natural
+    msg_count: Natural
     encoding: str
-    body_offset: _Natural
+    body_offset: Natural
     """From the end of the blob's header."""
-    body_length: _Natural
+    body_length: Natural
     crc32c: str
 
 
@@ -87,19 +83,14 @@ class WalHeader(NamedTuple):
 
 
 class _HeaderJson(msgspec.Struct, frozen=True):
-    version: _Version
+    version: JsonVersion
     created_at_ms: int
     cluster_id: str
     partitions: tuple[SectionHeader, ...]
 
 
-class _VersionJson(msgspec.Struct, frozen=True):
-    version: _Version
-
-
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(_HeaderJson)
-_VERSION_DECODER = msgspec.json.Decoder(_VersionJson)
 
 
 def encode(cluster_id: str, created_at_ms: int, sections: Sequence[Section]) -> tuple[list[Buffer], list[int]]:
@@ -126,50 +117,26 @@ def encode(cluster_id: str, created_at_ms: int, sections: Sequence[Section]) -> 
         )
         bodies += section.bodies
         at += length
-    json = _ENCODER.encode(_HeaderJson(VERSION, created_at_ms, cluster_id, tuple(headers)))[:-1]
-    json_bytes = len(json) + _SEAL_BYTES
+    header = sealed_json.encode_header(
+        MAGIC, _ENCODER.encode(_HeaderJson(VERSION, created_at_ms, cluster_id, tuple(headers)))
+    )
+    json_bytes = len(header) - sealed_json.FRAME_BYTES
     if json_bytes > MAX_HEADER_BYTES:
         raise BatchTooLarge(f"{len(sections)} partitions need a blob header of {json_bytes} bytes; split them")
-    covered = b"".join((MAGIC, json_bytes.to_bytes(4, "big"), json))
-    header = covered + _seal(crc32c(covered))
     return [header, *bodies], [len(header) + section.body_offset for section in headers]
 
 
 def header_bytes(data: Buffer) -> int:
     """How many bytes from the start of the blob are header; the first 8 bytes tell."""
-    if len(data) < PREFIX_BYTES:
-        raise Corrupt(f"byte {len(data)} of the WAL blob: it ends before the length of its header")
-    magic = bytes(data[:4])
-    if magic != MAGIC:
-        raise Corrupt(f"byte 0 of the WAL blob: magic is {magic!r}, not {MAGIC!r}")
-    json_bytes = int.from_bytes(data[4:PREFIX_BYTES], "big")
-    if not _SEAL_BYTES <= json_bytes <= MAX_HEADER_BYTES:
-        raise Corrupt(f"byte 4 of the WAL blob: a header of {json_bytes} bytes cannot be")
-    return PREFIX_BYTES + json_bytes
+    return sealed_json.header_bytes(data, MAGIC, MAX_HEADER_BYTES, _WHAT)
 
 
 def decode_header(data: Buffer) -> WalHeader:
     """The header, checked, of a blob of which `data` is the first part: `header_bytes` of it or more."""
-    end = header_bytes(data)
-    if end > len(data):
-        raise Corrupt(f"byte {len(data)} of the WAL blob: it ends before its header, which has {end} bytes")
-    view = memoryview(data)
-    seal_at = end - _SEAL_BYTES
-    seal, computed = bytes(view[seal_at:end]), _seal(crc32c(view[:seal_at]))
-    if seal != computed:
-        raise Corrupt(f"byte {seal_at} of the WAL blob: bytes 0 to {seal_at - 1} give {computed!r}, not {seal!r}")
-    json = view[PREFIX_BYTES:end]
-    try:
-        version = _VERSION_DECODER.decode(json).version
-        if version > VERSION:
-            raise StoreRefused(f"a WAL blob of version {version}; this release reads up to {VERSION}: upgrade it")
-        header = _DECODER.decode(json)
-    except msgspec.DecodeError as error:
-        raise Corrupt(
-            f"byte {PREFIX_BYTES} of the WAL blob: its header is not what version {VERSION} has: {error}"
-        ) from error
+    json = sealed_json.open_header(data, MAGIC, MAX_HEADER_BYTES, _WHAT)
+    header = sealed_json.decode(json, _DECODER, VERSION, _WHAT, sealed_json.FRAME_BYTES)
     _check_contiguous(header.partitions)
-    return WalHeader(end, header.created_at_ms, header.cluster_id, header.partitions)
+    return WalHeader(header_bytes(data), header.created_at_ms, header.cluster_id, header.partitions)
 
 
 def check(data: Buffer) -> WalHeader:
@@ -199,11 +166,3 @@ def _check_contiguous(sections: Sequence[SectionHeader]) -> None:
                 f"{section.body_offset} after the header, but the bodies before it end at {at}"
             )
         at += section.body_length
-
-
-def _seal(crc: int) -> bytes:
-    """The end of the header. It is compared as text: read as a number, `A` and `a` would be the same."""
-    return b',"header_crc32c":"%08x"}' % crc
-
-
-_SEAL_BYTES = len(_seal(0))

@@ -1,6 +1,6 @@
 """/health: does the process live? /ready: should clients be sent to it?
 
-A node that is starting, draining or not listed in its cluster lives, but is not ready.
+A node that is starting, draining, not listed in its cluster or read-only lives, but is not ready.
 """
 
 from __future__ import annotations
@@ -11,14 +11,22 @@ from typing import Literal, NamedTuple, TypeAlias
 from catena.http.base import HttpRequest, HttpResponse, Routes, json_response
 from catena.runtime import Clock
 
-Status: TypeAlias = Literal["starting", "ready", "unlisted", "draining"]
-"""Unlisted: it has joined, but its session was lost, and others do not see it."""
+Status: TypeAlias = Literal["starting", "ready", "unlisted", "read-only", "draining"]
+"""Unlisted: it has joined, but its session was lost, and others do not see it. Read-only: its meta store was set back,
+and it takes nothing but reads."""
 
 
 class NodeState(NamedTuple):
     status: Status
     node_id: int | None = None
     cluster_id: str | None = None
+    reason: str | None = None
+    """Why it is read-only; not shown otherwise."""
+
+    @property
+    def shown(self) -> dict[str, object]:
+        fields = self._asdict()
+        return fields if self.reason is not None else {name: fields[name] for name in fields if name != "reason"}
 
 
 class Health:
@@ -34,8 +42,8 @@ class Health:
 
     async def health(self, _request: HttpRequest) -> HttpResponse:
         uptime_s = round(self._clock.monotonic() - self._started, 3)
-        return json_response({**self._look()._asdict(), "version": self._version, "uptime_s": uptime_s})
+        return json_response({**self._look().shown, "version": self._version, "uptime_s": uptime_s})
 
     async def ready(self, _request: HttpRequest) -> HttpResponse:
         state = self._look()
-        return json_response(state._asdict(), 200 if state.status == "ready" else 503)
+        return json_response(state.shown, 200 if state.status == "ready" else 503)

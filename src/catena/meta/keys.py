@@ -3,6 +3,7 @@
 | key | value | changed by | condition |
 |---|---|---|---|
 | `llog/cluster` | cluster id, format version | the first node that starts | absent, then never |
+| `llog/incarnation` | Incarnation: a number that only grows; an object of the same name has it, too, and is never ahead | anyone who writes, now and then; `catena doctor --accept-older-meta` | compare-and-set; then the object, on its etag |
 | `llog/nodes/{node_id}` | NodeRecord: incarnation, rack, roles, addresses; ephemeral, gone with the node's session | the node itself | absent; its own record's version when it has a new session, or removes one too many |
 | `llog/topics/{name}` | TopicRecord: id, partitions, state, configs; stays when the topic is deleted | anyone: create, delete, add partitions, alter configs | compare-and-set |
 | `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete | any: it says the same |
@@ -11,6 +12,8 @@
 | `llog/{topic_id}/partitions/{p}/handoff/{epoch}[.{part}]` | producer state at the base of the link with this epoch | whoever reconfigures | absent |
 | `llog/{topic_id}/partitions/{p}/index/{end_offset}` | IndexEntry: where the run that ends here is stored | the committer of the run, or whoever materializes `pending` | absent; in a group under the control record's condition |
 | `llog/{topic_id}/partitions/{p}/producers/{producer_id}` | ProducerRecord: the last 5 batches | as above | newer offset only |
+| `llog/{topic_id}/partitions/{p}/meta/compaction` | CompactionRecord: what a job is doing to the tiered link, and how far it is | the job, or whoever finishes or abandons it | compare-and-set; it decides nothing |
+| `llog/{topic_id}/partitions/{p}/meta/compactor-claim` | who works on the partition; ephemeral, gone with its session | whoever works on it | absent; it only saves work |
 | `llog/groups/{group}/state` | GroupHeader and the snapshot of the group's machine; stays, without a snapshot, when the group is deleted | the group's coordinator, or whoever takes over as such | compare-and-set, with a nonce in the value |
 | `llog/group-offsets/{group}/{topic_id}/{chunk}` | OffsetChunk: committed offsets of 100 partitions | the group's coordinator | compare-and-set, in a group with a check of the state; without `transact` never over one of a higher coordinator epoch |
 | `llog/producer-ids` | the next producer id that nobody has been given | anyone: reserve a block | compare-and-set |
@@ -28,6 +31,7 @@ from catena.types import Epoch, Offset, TopicId, TopicPartition
 
 ROOT = "llog"
 CLUSTER = f"{ROOT}/cluster"
+INCARNATION = f"{ROOT}/incarnation"
 NODES = f"{ROOT}/nodes/"
 TOPICS = f"{ROOT}/topics/"
 DELETED = f"{ROOT}/deleted/"
@@ -133,6 +137,32 @@ def group_offsets(group_id: str) -> str:
 
 def group_offset_chunk(group_id: str, topic_id: TopicId, chunk: int) -> str:
     return f"{group_offsets(group_id)}{topic_id}/{chunk}"
+
+
+def compaction(tp: TopicPartition) -> str:
+    return partition(tp) + "meta/compaction"
+
+
+def compactor_claim(tp: TopicPartition) -> str:
+    return partition(tp) + "meta/compactor-claim"
+
+
+def segment_prefix(tp: TopicPartition) -> str:
+    return partition(tp) + "segments/"
+
+
+def segment(tp: TopicPartition, job: str, segment_id: str) -> str:
+    """In the object store. A job's segments lie together: as long as it may finish, they are needed."""
+    return f"{segment_prefix(tp)}{job}/{segment_id}"
+
+
+def manifest_prefix(tp: TopicPartition) -> str:
+    return partition(tp) + "manifests/"
+
+
+def manifest(tp: TopicPartition, job: str) -> str:
+    """In the object store; a job makes one."""
+    return manifest_prefix(tp) + job
 
 
 def routing_key(key: str) -> str:

@@ -156,6 +156,11 @@ def begin_tiering(chain: Chain, job: str) -> Chain:
     return _changed(chain, tiering=job)
 
 
+def abandon_tiering(chain: Chain, job: str) -> Chain:
+    """The job can't finish any more; nothing is changed if another one has taken its place."""
+    return _changed(chain, tiering=None) if chain.tiering == job else chain
+
+
 def finish_tiering(chain: Chain, job: str, base: Offset, boundary: Offset, params: dict[str, Any]) -> Chain:
     """Offsets from `base` to `boundary` are now in the tiered link that `params` describe; what held them shrinks.
 

@@ -130,12 +130,7 @@ class Topics:
         return topic
 
     async def list(self) -> list[TopicRecord]:
-        topics: list[TopicRecord] = []
-        start, end = keys.TOPICS, keys.after(keys.TOPICS)
-        while page := await self._meta.scan(start, end):
-            topics += [topic for record in page if (topic := decode_topic(record)).state == "ACTIVE"]
-            start = page[-1].key + "\0"
-        return topics
+        return await list_topics(self._meta)
 
     async def add_partitions(self, name: str, total: int, topic_id: TopicId | None = None) -> TopicRecord:
         """Have `total` partitions from now on, which must be more than there are."""
@@ -262,6 +257,16 @@ class Topics:
 def check_name(name: str) -> None:
     if not _name.fullmatch(name) or len(name) > MAX_NAME or name in (".", ".."):
         raise InvalidTopic(f"{name!r} is no topic name: 1 to {MAX_NAME} letters, digits, dots, underscores and dashes")
+
+
+async def list_topics(meta: MetaStore) -> list[TopicRecord]:
+    """Those that there are, by name."""
+    topics: list[TopicRecord] = []
+    start, end = keys.TOPICS, keys.after(keys.TOPICS)
+    while page := await meta.scan(start, end):
+        topics += [topic for record in page if (topic := decode_topic(record)).state == "ACTIVE"]
+        start = page[-1].key + "\0"
+    return topics
 
 
 def decode_topic(record: Record) -> TopicRecord:

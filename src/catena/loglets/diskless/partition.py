@@ -15,13 +15,12 @@ from catena.errors import CatenaError, Sealed
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.plan import ProducerEpoch
 from catena.loglets.diskless.records import Control, decode_control, decode_producer
+from catena.loglets.pieces import Places
 from catena.loglets.producers import ProducerState
 from catena.meta.base import Record
 from catena.types import ABSENT, Epoch, Expect, Offset, TopicPartition, Version
 
 MAX_CACHED_PRODUCERS = 1000
-MAX_READERS = 8
-"""Whose places are remembered."""
 
 
 class Run:
@@ -80,12 +79,12 @@ class Partition:
     __slots__ = (
         "_handoff",
         "_handoff_epoch",
-        "_read_to",
         "committing",
         "control",
         "expect",
         "failed",
         "materialized",
+        "places",
         "producers",
         "runs",
         "tail",
@@ -105,6 +104,7 @@ class Partition:
         self.producers: dict[int, KnownProducer] = {}
         self.failed: dict[ProducerEpoch, int] = {}
         """The least first sequence number of the batches that failed since one was committed: see `plan.make_plan`."""
+        self.places = Places()
         self.runs: deque[Run] = deque()
         self.committing = False
         self.tail: Offset = -1
@@ -112,7 +112,6 @@ class Partition:
         self.tail_waiters: list[asyncio.Future[None]] = []
         self.watch: asyncio.Task[None] | None = None
         self.watch_lingers = False
-        self._read_to: dict[Offset, None] = {}
         self._handoff: Mapping[int, ProducerState] = {}
         self._handoff_epoch: Epoch | None = None
 
@@ -136,15 +135,6 @@ class Partition:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    def reads_on(self, start: Offset, end: Offset) -> bool:
-        """Someone reads from `start` to `end`: whether it goes on from where it stopped."""
-        reads_on = start in self._read_to
-        self._read_to.pop(start, None)
-        self._read_to[end] = None
-        if len(self._read_to) > MAX_READERS:
-            del self._read_to[next(iter(self._read_to))]
-        return reads_on
 
     def note_failed(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

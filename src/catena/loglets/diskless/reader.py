@@ -57,7 +57,7 @@ class Reader:
         except ObjectMissing:
             self._index.forget(partition)  # another node may have moved the bytes, and what is kept is old
             raise
-        if partition.reads_on(offset, batches[-1].end):
+        if partition.places.reads_on(offset, batches[-1].end):
             self._read_ahead(partition, batches[-1].end)
         return batches
 

@@ -65,7 +65,7 @@ async def read_values(loglet: Loglet, start: Offset, end: Offset) -> list[str]:
     return values
 
 
-async def soon(waiting: Awaitable[None]) -> None:
+async def soon(waiting: Awaitable[object]) -> None:
     """It must happen, and a test that waits for ever says nothing."""
     async with asyncio.timeout(PATIENCE_S):
         await waiting

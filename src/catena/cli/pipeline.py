@@ -1,0 +1,166 @@
+"""`catena pipeline`: the jobs that work on what is stored, on Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from catena.cli.options import Config, Data, Debug, Json, common
+from catena.cli.output import count, print_columns, print_json
+from catena.cli.running import FAILED, reporting, require_log
+
+if TYPE_CHECKING:
+    from catena.pipeline.report import RunReport
+    from catena.pipeline.tier_pass import PartitionReport, Progress
+
+LATEST = "latest"
+
+HELP = """Jobs that work on what is stored: on Spark, on this machine or on any cluster.
+
+They may be ended, killed and run again at any time, by anyone, beside nodes that serve: the log can be read throughout,
+and nothing is lost or doubled. They need the spark extra: [cyan]pip install 'catena-log[spark]'[/cyan].
+"""
+
+app = typer.Typer(no_args_is_help=True, help=HELP)
+
+OnTopic: TypeAlias = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this one.", show_default=False)
+]
+OnPartition: TypeAlias = Annotated[
+    int | None, typer.Option("--partition", min=0, help="Only this one of the topic.", show_default=False)
+]
+DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
+Master: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark's master: local[4], spark://HOST:7077, k8s://... This machine if nothing is said.",
+        show_default=False,
+    ),
+]
+Remote: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:15002.", show_default=False),
+]
+
+
+@app.command()
+def tier(
+    context: typer.Context,
+    topic: OnTopic = None,
+    partition: OnPartition = None,
+    force_up_to: Annotated[
+        str | None,
+        typer.Option(
+            "--force-up-to",
+            metavar="OFFSET",
+            help="Take all that begins below this offset, or [cyan]latest[/cyan], whatever its age and size.",
+            show_default=False,
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Make large segments of the many small pieces in which records arrive, and larger ones of small ones.
+
+    Old records are then read with few requests. What is tiered is decided by its age and size: see the settings
+    `pipeline.tier`.
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        from catena import jobs
+
+        settings = options.load_settings()
+        require_log(settings)
+        which = jobs.Which(topic, partition)
+        with showing("tiering", not as_json) as show:
+            report = asyncio.run(
+                jobs.tier(settings, which, _offset(force_up_to), dry_run, jobs.Where(master, remote), show)
+            )
+        if as_json:
+            print_json(report)
+        else:
+            _print_tiered(report)
+        if report.failed:
+            raise typer.Exit(FAILED)
+
+
+@contextmanager
+def showing(what: str, wanted: bool) -> Iterator[Callable[[Progress], None]]:
+    """A bar on the terminal: bytes, partitions, and how long it will still take."""
+    if not wanted or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TextColumn("{task.fields[partitions]}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None, partitions="")
+
+        def show(progress: Progress) -> None:
+            partitions = f"{progress.partitions_done:,} of {count(progress.partitions, 'partition')}"
+            bar.update(task, total=progress.bytes or None, completed=progress.bytes_done, partitions=partitions)
+
+        yield show
+
+
+def _offset(text: str | None) -> int | None:
+    from catena.jobs import MAX_OFFSET
+
+    if text is None or text == LATEST:
+        return MAX_OFFSET if text else None
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no offset: a number, or {LATEST}", param_hint="--force-up-to")
+    return int(text)
+
+
+def _print_tiered(report: RunReport) -> None:
+    if report.partitions:
+        print_columns(
+            ["TOPIC", "PARTITION", "OUTCOME", "BOUNDARY", "SEGMENTS", "RUNS", "MERGED", "DROPPED", "BYTES"],
+            [_row(each) for each in report.partitions],
+        )
+    for each in report.partitions:
+        if each.recovered != "nothing":
+            print(f"{each.topic}/{each.partition}: a job that was left behind: {each.recovered}")
+        if each.error:
+            print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
+    size = sum(each.bytes for each in report.partitions if each.outcome in ("tiered", "planned"))
+    done = "would be tiered" if report.dry_run else "tiered"
+    seconds = report.duration_ms / 1000
+    idle = f"; nothing to do in {count(report.idle, 'partition')}" if report.idle else ""
+    print(f"{size:,} bytes {done} in {seconds:.1f} s by {count(len(report.executors), 'executor')}{idle}")
+
+
+def _row(each: PartitionReport) -> list[object]:
+    return [
+        each.topic,
+        each.partition,
+        each.outcome,
+        each.boundary,
+        each.segments,
+        each.runs,
+        each.merged,
+        each.dropped,
+        each.bytes,
+    ]

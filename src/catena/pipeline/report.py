@@ -1,0 +1,26 @@
+"""What a run of a job did, for people and for programs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catena.pipeline.tier_pass import PartitionReport
+from catena.pipeline.work import Usage
+
+
+class RunReport(msgspec.Struct, frozen=True):
+    job: str
+    started_at_ms: int
+    duration_ms: int
+    dry_run: bool
+    partitions: tuple[PartitionReport, ...]
+    """Those on which there was something to do, or that failed."""
+    idle: int
+    executors: dict[str, Usage]
+    """By who did the tasks: what they asked of the object store."""
+    driver: Usage
+    """What the driver asked of it: manifests, and no data."""
+
+    @property
+    def failed(self) -> int:
+        return sum(each.outcome == "failed" for each in self.partitions)

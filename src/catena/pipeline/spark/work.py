@@ -1,0 +1,239 @@
+"""Tasks on Spark: a row for each plan, a Spark task for each row, an answer for each task.
+
+    createDataFrame -> repartitionById -> mapInArrow -> collect
+
+Only plans and answers go through Spark; the bytes of the log go from the object store to the worker and back.
+
+A worker or executor that dies is Spark's business: it tries the task again. After three tries it gives the whole job up
+for the sake of one plan, which needs more memory than there is, say. The plans without an answer are then given to
+Spark again in two halves, and so on, until that one is alone and fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from catena.errors import RetryLater
+from catena.pipeline.spark.engine import EarlyAnswers, engine_of
+from catena.pipeline.spark.session import TRIES, first_line, open_spark
+from catena.pipeline.spark.worker import ANSWERS_SCHEMA, Job, decode_answer
+from catena.pipeline.tasks import OpenObjects, RunTask, run_task
+from catena.pipeline.work import Executor, TaskFailed, Usage
+from catena.runtime import Entropy, SystemEntropy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS_MAX = 8
+JOB_BYTES_MAX = 64 << 20
+"""Of plans; one that is larger has a job of its own."""
+GIVEN_UP_MAX = 32
+"""Jobs of one run that Spark gives up, after which all that is left has failed: it is enough to find a few bad plans
+among thousands, and not for ever when no worker can start."""
+CANCEL_TRIES = 10
+CANCEL_PAUSE_S = 1.0
+
+
+@dataclass(slots=True)
+class _Run:
+    name: str
+    loop: asyncio.AbstractEventLoop
+    task: str
+    plans: Sequence[bytes]
+    done: Callable[[int, bytes | TaskFailed], None]
+    results: dict[int, bytes | TaskFailed] = field(default_factory=dict)
+    given_up: int = 0
+    trouble: Exception | None = None
+    """What `done` raised while Spark was at work."""
+
+
+class SparkWork:
+    """One for each session. Not more than JOBS_MAX runs are at work at the same time; the others wait."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        open_objects: OpenObjects,
+        entropy: Entropy,
+        run: RunTask = run_task,
+    ) -> None:
+        self._session = session
+        self._engine = engine_of(session)
+        self._store = pickle.dumps(open_objects)
+        self._entropy = entropy
+        self._run = run
+        self._runs: dict[str, _Run] = {}
+        self._usage: dict[Executor, Usage] = {}
+        self._inbox = self._engine.inbox(self._deliver)
+        self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="catena-spark-job")
+        self._control = ThreadPoolExecutor(1, thread_name_prefix="catena-spark-control")
+
+    def close(self) -> None:
+        self._jobs.shutdown()
+        self._control.shutdown()
+
+    @property
+    def usage(self) -> Mapping[Executor, Usage]:
+        return dict(self._usage)
+
+    async def run(
+        self, task: str, plans: Sequence[bytes], done: Callable[[int, bytes | TaskFailed], None]
+    ) -> list[bytes | TaskFailed]:
+        run = _Run(self._entropy.hex_id(), asyncio.get_running_loop(), task, plans, done)
+        self._runs[run.name] = run
+        try:
+            for numbers in _jobs(plans, self._engine.plans_per_job):
+                await self._do(run, numbers)
+        finally:
+            del self._runs[run.name]
+        return [run.results[number] for number in range(len(plans))]
+
+    async def _do(self, run: _Run, numbers: Sequence[int]) -> None:
+        error = await self._run_job(run, numbers)
+        left = [number for number in numbers if number not in run.results]
+        if error is None:
+            assert not left, f"Spark ended a job without an answer to the plans {left}"
+            return
+        if not await asyncio.wrap_future(self._control.submit(self._engine.is_alive)):
+            raise RetryLater(f"Spark has ended, and a new session has to be opened: {first_line(error)}") from error
+        run.given_up += 1
+        if len(left) == 1 or run.given_up > GIVEN_UP_MAX:
+            failed = TaskFailed(f"Spark gave it up after {TRIES} tries: {first_line(error)}", False)
+            for number in left:
+                self._finish(run, number, failed)
+        elif left:
+            middle = len(left) // 2
+            await self._do(run, left[:middle])
+            await self._do(run, left[middle:])
+
+    async def _run_job(self, run: _Run, numbers: Sequence[int]) -> Exception | None:
+        """Whatever is known of the plans at its end is in the run's results; returned is why Spark gave it up."""
+        job = asyncio.wrap_future(self._jobs.submit(self._collect, run, numbers))
+        gave_up: Exception | None = None
+        try:
+            for number, answer in await asyncio.shield(job):
+                self._answered(run, number, answer)
+        except asyncio.CancelledError:
+            await self._cancel(run, job)
+            raise
+        except _spark_errors() as error:
+            gave_up = error
+        if run.trouble is not None:
+            raise run.trouble
+        return gave_up
+
+    async def _cancel(self, run: _Run, job: asyncio.Future[Any]) -> None:
+        """More than once: a job that has not begun yet can't be found."""
+        for _ in range(CANCEL_TRIES):
+            try:
+                await asyncio.wrap_future(self._control.submit(self._engine.cancel, run.name))
+                await asyncio.wait_for(asyncio.shield(job), CANCEL_PAUSE_S)
+            except TimeoutError:
+                continue
+            except Exception:
+                pass
+            return
+
+    def _collect(self, run: _Run, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
+        """In a thread of its own, where it blocks."""
+        import pyarrow
+
+        rows = pyarrow.table(
+            {
+                "place": pyarrow.array(range(len(numbers)), pyarrow.int32()),
+                "number": pyarrow.array(numbers, pyarrow.int32()),
+                "plan": pyarrow.array([run.plans[number] for number in numbers], pyarrow.binary()),
+            }
+        )
+        job = Job(run.name, run.task, self._run, self._store, self._inbox)
+        self._engine.begin(run.name)
+        try:
+            plans = self._session.createDataFrame(rows).repartitionById(len(numbers), "place")
+            answers = plans.mapInArrow(job, ANSWERS_SCHEMA).collect()
+        finally:
+            self._engine.end(run.name)
+        return [(row["number"], bytes(row["answer"])) for row in answers]
+
+    def _deliver(self, answers: EarlyAnswers) -> None:
+        """In a thread of PySpark's."""
+        for name, number, answer in answers:
+            run = self._runs.get(name)
+            if run is None:
+                continue
+            try:
+                run.loop.call_soon_threadsafe(self._answered_early, run, number, answer)
+            except RuntimeError:
+                pass  # the loop is closed, and nobody waits any more
+
+    def _answered_early(self, run: _Run, number: int, answer: bytes) -> None:
+        if run.name not in self._runs:
+            return
+        try:
+            self._answered(run, number, answer)
+        except Exception as error:
+            run.trouble = run.trouble or error
+
+    def _answered(self, run: _Run, number: int, data: bytes) -> None:
+        if number in run.results:
+            return
+        answer = decode_answer(data)
+        self._usage[answer.executor] = self._usage.get(answer.executor, Usage()) + answer.usage
+        self._finish(run, number, answer.outcome())
+
+    def _finish(self, run: _Run, number: int, result: bytes | TaskFailed) -> None:
+        run.results[number] = result
+        run.done(number, result)
+
+
+def _jobs(plans: Sequence[bytes], plans_per_job: int) -> Iterator[list[int]]:
+    job: list[int] = []
+    size = 0
+    for number, plan in enumerate(plans):
+        if job and (len(job) == plans_per_job or size + len(plan) > JOB_BYTES_MAX):
+            yield job
+            job, size = [], 0
+        job.append(number)
+        size += len(plan)
+    if job:
+        yield job
+
+
+def _spark_errors() -> tuple[type[Exception], ...]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return PySparkException, Py4JError, OSError
+
+
+@asynccontextmanager
+async def open_spark_work(
+    open_objects: OpenObjects,
+    master: str | None = None,
+    remote: str | None = None,
+    options: Mapping[str, str] | None = None,
+    show_log: bool = False,
+    run: RunTask = run_task,
+) -> AsyncIterator[SparkWork]:
+    """A session with its work; the event loop is free while it opens and ends, which may take some seconds each."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="catena-spark-session")
+    session = ExitStack()
+
+    def enter() -> SparkWork:
+        spark = session.enter_context(open_spark(master, remote, options, show_log))
+        work = SparkWork(spark, open_objects, SystemEntropy(), run)
+        session.callback(work.close)
+        return work
+
+    opening = thread.submit(enter)
+    try:
+        yield await asyncio.shield(asyncio.wrap_future(opening))
+    finally:
+        # Behind the opening, which goes on if only its caller was cancelled.
+        await asyncio.shield(asyncio.wrap_future(thread.submit(session.close)))
+        thread.shutdown()

@@ -1,0 +1,39 @@
+"""The object store as other processes open it: an address that means the same everywhere, and can be pickled.
+
+The composition root hands it to whatever runs tasks elsewhere; so that need not know which address means which backend,
+nor how a store is counted and retried. Credentials are not in it: each process takes them from its environment.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import msgspec
+
+from catena.config import Settings
+from catena.errors import ConfigError
+from catena.objects.base import ObjectStore
+from catena.objects.counted import CountedObjects
+from catena.runtime import Clock, Entropy
+from catena.stores import open_objects
+
+
+class StoreSpec(msgspec.Struct, frozen=True):
+    objects_url: str
+
+    @classmethod
+    def of(cls, settings: Settings) -> StoreSpec:
+        scheme, _, rest = settings.objects_url.partition(":")
+        match scheme:
+            case "folder":
+                return cls(f"folder:{Path(rest).absolute()}")
+            case "memory":
+                raise ConfigError("setting objects: what is in the memory of one process, tasks in others can't see")
+            case _:
+                return cls(settings.objects_url)
+
+    def __call__(
+        self, clock: Clock, entropy: Entropy
+    ) -> AbstractAsyncContextManager[tuple[ObjectStore, CountedObjects]]:
+        return open_objects(Settings(objects=self.objects_url), clock, entropy)
