@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple, TypeAlias
 
 from catena.config import Settings
 from catena.errors import UnknownPartition, UnknownTopic
@@ -18,7 +18,7 @@ from catena.pipeline.report import RunReport
 from catena.pipeline.site import Place, Site
 from catena.pipeline.spark.work import open_spark_work
 from catena.pipeline.tier_pass import Progress, TierPass, plan_all
-from catena.pipeline.work import Executor, Usage, used
+from catena.pipeline.work import Executor, Usage, Work, used
 from catena.runtime import Clock, Entropy, SystemClock, SystemEntropy
 from catena.store_spec import StoreSpec
 from catena.stores import open_stores
@@ -30,12 +30,7 @@ from catena.virtual_log.topics import list_topics
 
 MAX_OFFSET = (1 << 63) - 1
 
-
-class Where(NamedTuple):
-    """Which Spark does the tasks; neither: this machine, with all its cores."""
-
-    master: str | None = None
-    remote: str | None = None
+OpenWork: TypeAlias = Callable[[], AbstractAsyncContextManager[Work]]
 
 
 class Which(NamedTuple):
@@ -45,7 +40,12 @@ class Which(NamedTuple):
     partition: int | None = None
 
 
-EVERYTHING, HERE = Which(), Where()
+EVERYTHING = Which()
+
+
+def on_spark(settings: Settings, master: str | None = None, remote: str | None = None) -> OpenWork:
+    """Without `master` and `remote`: on this machine, with all its cores."""
+    return lambda: open_spark_work(StoreSpec.of(settings), master, remote)
 
 
 @asynccontextmanager
@@ -79,7 +79,7 @@ async def tier(
     which: Which = EVERYTHING,
     force_up_to: Offset | None = None,
     dry_run: bool = False,
-    where: Where = HERE,
+    open_work: OpenWork | None = None,
     show: Callable[[Progress], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> RunReport:
@@ -92,7 +92,7 @@ async def tier(
         planned = await plan_all(site, places, settings.pipeline.tier, force_up_to)
         reports, usage = planned, dict[Executor, Usage]()
         if not dry_run and any(each.outcome != "idle" for each in planned):
-            async with open_spark_work(StoreSpec.of(settings), where.master, where.remote) as work:
+            async with (open_work or on_spark(settings))() as work:
                 doing = TierPass(site, work, settings.pipeline.tier, force_up_to, show, should_stop)
                 reports, usage = await doing.run(places), dict(work.usage)
         said = tuple(each for each in reports if each.outcome != "idle")
@@ -108,6 +108,6 @@ async def tier(
         )
 
 
-def compact_once(settings: Settings, topic: str, partition: int, where: Where = HERE) -> RunReport:
-    """All of one partition that can be tiered now, whatever its age: for debugging and recovery."""
-    return asyncio.run(tier(settings, Which(topic, partition), force_up_to=MAX_OFFSET, where=where))
+def compact_once(settings: Settings, topic: str, partition: int) -> RunReport:
+    """All of one partition that can be tiered now, whatever its age, on this machine: for debugging and recovery."""
+    return asyncio.run(tier(settings, Which(topic, partition), MAX_OFFSET))

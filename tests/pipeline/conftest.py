@@ -20,8 +20,11 @@ from catena.pipeline.spark.session import check_pyspark, open_spark
 from catena.pipeline.spark.work import SparkWork
 from catena.runtime import SystemClock, SystemEntropy
 from catena.store_spec import StoreSpec
+from catena.testing.s3_server import ACCESS_KEY, SECRET_KEY
 from tests.conftest import cannot_have
+from tests.loglets.stores import WAYS, Stores
 from tests.pipeline.deeds import run_deed
+from tests.virtual_log.cluster import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +83,9 @@ def can_spark() -> None:
 def sparks(can_spark: None) -> Iterator[Sparks]:
     import pyspark
 
+    # Workers have the environment of the JVM, and that has ours as it is now.
+    os.environ.setdefault("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    os.environ.setdefault("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
     path = os.environ.get("PYTHONPATH")
     # Workers find the tests' own tasks there.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), path]))
@@ -126,3 +132,11 @@ def cluster_work(sparks: Sparks, store: StoreSpec) -> Iterator[SparkWork]:
     work = deeds_on(sparks.get(CLUSTER), store)
     yield work
     work.close()
+
+
+@pytest.fixture(params=WAYS)
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Nodes on stores in memory, in both ways to commit."""
+    async with Stores(request.param, tmp_path, request) as stores:
+        stores.clock = SystemClock()  # sessions are kept alive all the time, and a quick clock would run away
+        yield Cluster(stores)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from catena.errors import StoreUnavailable
+from catena.meta import keys
 from catena.objects.counted import CountedObjects
 from catena.pipeline.settings import TierSettings
 from catena.pipeline.site import Place, Site
@@ -14,9 +15,12 @@ from catena.pipeline.tasks import TaskContext
 from catena.pipeline.tier_pass import PartitionReport, TierPass
 from catena.pipeline.work import InlineWork
 from catena.runtime import SystemEntropy
+from catena.testing.contracts.loglet import make_entry
 from catena.testing.faults import Faults, FaultyMeta, FaultyObjects
-from catena.types import Offset
+from catena.types import Offset, TopicPartition
+from catena.virtual_log.chain import Chain
 from catena.virtual_log.chain_store import ChainStore
+from catena.virtual_log.log import VirtualLog
 from tests.virtual_log.cluster import Cluster
 
 T = TypeVar("T")
@@ -72,3 +76,26 @@ class Driver:
 
     async def tier(self, *partitions: int, force_up_to: Offset | None = EVERYTHING) -> list[PartitionReport]:
         return await self.tier_pass(force_up_to).run(await self.places(*(partitions or (0,))))
+
+
+def shape(chain: Chain) -> list[tuple[str, int, int | None]]:
+    return [(link.kind, link.base, link.end) for link in chain.links]
+
+
+async def append(log: VirtualLog, *values: str) -> list[str]:
+    """Each in a run of its own."""
+    for value in values:
+        await log.append(make_entry(value))
+    return list(values)
+
+
+async def append_numbers(cluster: Cluster, count: int, start: int = 0) -> list[str]:
+    log = await (await cluster.node()).log()
+    return await append(log, *(f"{number} {'x' * 300}" for number in range(start, start + count)))
+
+
+async def is_clean(cluster: Cluster, tp: TopicPartition, boundary: int) -> None:
+    """No record, no claim and no index entry is left behind."""
+    assert await cluster.stores.meta.get(keys.compaction(tp)) is None
+    assert await cluster.stores.meta.get(keys.compactor_claim(tp)) is None
+    assert all(end >= boundary for end in await cluster.index_ends(tp))

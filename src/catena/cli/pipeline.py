@@ -85,9 +85,8 @@ def tier(
         require_log(settings)
         which = jobs.Which(topic, partition)
         with showing("tiering", not as_json) as show:
-            report = asyncio.run(
-                jobs.tier(settings, which, _offset(force_up_to), dry_run, jobs.Where(master, remote), show)
-            )
+            work = jobs.on_spark(settings, master, remote)
+            report = asyncio.run(jobs.tier(settings, which, _offset(force_up_to), dry_run, work, show))
         if as_json:
             print_json(report)
         else:

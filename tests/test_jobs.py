@@ -1,0 +1,71 @@
+"""Jobs by their settings: which partitions they are for, and what keeps them from beginning."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+import catena
+from catena import jobs
+from catena.config import Settings, load
+from catena.errors import MetaBehind, UnknownPartition, UnknownTopic
+from catena.pipeline.work import Work
+from catena.runtime import SystemClock, SystemEntropy
+from tests.backups import SqliteBackups
+
+
+def no_spark() -> AbstractAsyncContextManager[Work]:
+    pytest.fail("there is nothing to do for Spark")
+
+
+async def make_topics(folder: Path) -> Settings:
+    async with catena.open(folder) as log:
+        await log.create_topic("a", 2)
+        await log.create_topic("b", 3)
+        await log.append("b", "x", partition=1)
+        await log.append("b", "y", partition=1)
+    return load(data=str(folder))
+
+
+async def test_partitions_are_found_by_topic_and_number(tmp_path: Path) -> None:
+    settings = await make_topics(tmp_path)
+    async with jobs.open_site(settings, SystemClock(), SystemEntropy()) as (site, _):
+
+        async def found(topic: str | None = None, partition: int | None = None) -> list[str]:
+            return [str(place.tp) for place in await jobs.find_places(site, jobs.Which(topic, partition))]
+
+        assert await found() == ["a/0", "a/1", "b/0", "b/1", "b/2"]
+        assert await found("b") == ["b/0", "b/1", "b/2"]
+        assert await found("b", 2) == ["b/2"]
+        with pytest.raises(UnknownTopic):
+            await found("c")
+        with pytest.raises(UnknownPartition):
+            await found("b", 3)
+
+
+async def test_where_nothing_is_old_enough_spark_is_not_started(tmp_path: Path) -> None:
+    settings = await make_topics(tmp_path)
+    report = await jobs.tier(settings, open_work=no_spark)
+    assert (report.partitions, report.idle, report.failed) == ((), 5, 0)
+
+
+async def test_a_dry_run_tells_what_would_be_done(tmp_path: Path) -> None:
+    settings = await make_topics(tmp_path)
+    report = await jobs.tier(settings, force_up_to=jobs.MAX_OFFSET, dry_run=True, open_work=no_spark)
+    assert [(each.topic, each.partition, each.outcome, each.boundary) for each in report.partitions] == [
+        ("b", 1, "planned", 2)
+    ]
+    assert report.driver.bytes_written == 0
+
+
+async def test_no_job_begins_on_a_meta_store_that_was_set_back(tmp_path: Path) -> None:
+    settings = await make_topics(tmp_path)
+    backups = SqliteBackups(tmp_path / "meta.db")
+    await backups.take()
+    async with catena.open(tmp_path) as log:
+        await log.append("a", "x")
+    await backups.restore()
+    with pytest.raises(MetaBehind):
+        await jobs.tier(settings, force_up_to=jobs.MAX_OFFSET, open_work=no_spark)
