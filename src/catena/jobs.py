@@ -11,10 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from catena.config import Settings
 from catena.errors import UnknownPartition, UnknownTopic
+from catena.node import Node
 from catena.objects.counted import CountedObjects
 from catena.pipeline.report import RunReport
+from catena.pipeline.retention import Kept, Trimmed, trim_all
 from catena.pipeline.site import Place, Site
 from catena.pipeline.spark.work import open_spark_work
 from catena.pipeline.tier_pass import Progress, TierPass, plan_all
@@ -106,6 +110,36 @@ async def tier(
             executors={str(executor): each for executor, each in usage.items()},
             driver=used(before, requests.snapshot(), 0),
         )
+
+
+class RetentionReport(msgspec.Struct, frozen=True):
+    job: str
+    started_at_ms: int
+    duration_ms: int
+    dry_run: bool
+    partitions: tuple[Trimmed, ...]
+
+    @property
+    def failed(self) -> int:
+        return sum(bool(each.error) for each in self.partitions)
+
+
+async def retention(settings: Settings, which: Which = EVERYTHING, dry_run: bool = False) -> RetentionReport:
+    """Trim what the topics' configs no longer ask to keep; see `catena.pipeline.retention`."""
+    clock, entropy = SystemClock(), SystemEntropy()
+    async with open_site(settings, clock, entropy) as (site, _):
+        started_at_ms = clock.now_ms()
+        node = await Node.start(settings, site.meta, site.objects, clock, entropy)
+        try:
+            topics = {topic.topic_id: topic for topic in await list_topics(site.meta)}
+            kept = [
+                Kept(topics[place.tp.topic_id], node.open_log(topics[place.tp.topic_id], place.tp.partition))
+                for place in await find_places(site, which)
+            ]
+            trimmed = await trim_all(kept, node.topics.get, clock, dry_run)
+        finally:
+            await node.close()
+        return RetentionReport("retention", started_at_ms, clock.now_ms() - started_at_ms, dry_run, tuple(trimmed))
 
 
 def compact_once(settings: Settings, topic: str, partition: int) -> RunReport:

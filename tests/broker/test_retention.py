@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from catena.broker import retention as module
 from catena.broker.retention import SLICE, Retention, RetentionSettings
 from catena.errors import StoreUnavailable
 from catena.meta import keys
 from catena.runtime import SystemEntropy
 from catena.testing.contracts.loglet import make_entry, soon
 from catena.testing.faults import Fail, Stall
+from catena.virtual_log import retention as module
 from catena.virtual_log.log import VirtualLog
 from tests.broker.world import BrokerNode, LeapingClock, World
 
@@ -333,7 +333,7 @@ class TestLife:
         for nth, step in ((1, "get chain"), (2, "get chain")):
             site.node.faults.at(step, Fail(StoreUnavailable("away")), nth=nth)
         assert await site.round() == 0
-        (line,) = [record for record in caplog.records if record.name == module.__name__]
+        (line,) = [record for record in caplog.records if record.name == "catena.broker.retention"]
         assert (line.levelno, "away" in line.getMessage()) == (logging.WARNING, True)
         site.node.faults.at("put chain", Fail(StoreUnavailable("away")))
         assert await site.round() == 0

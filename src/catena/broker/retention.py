@@ -1,12 +1,4 @@
-"""Retention: what a topic need not keep any longer is trimmed, by age (`retention.ms`) and size (`retention.bytes`).
-
-Only topics whose cleanup policy has `delete`. Whole runs go, from the start of a log on, and stop at the first one that
-has to stay:
-
-- by time: a run goes when its newest record is older than `retention.ms`. Times are those of the records, so with
-  CreateTime a record from the far future keeps itself and all behind it, as in Kafka. Records without a time count from
-  when they were appended; where not even that is known they stay. The time now is this node's clock.
-- by size: a run goes as long as at least `retention.bytes` are left behind it.
+"""Retention by nodes: what a topic need not keep any longer (`catena.virtual_log.retention`) is trimmed.
 
 Each node looks after the partitions that it leads by placement. That only spreads the work: a trim is linearizable and
 only goes forward, so two nodes that look after the same partition while leaders move do no harm, and no node is needed
@@ -16,8 +8,6 @@ topic a longer retention loses nothing by a node that has not heard of it.
 A round takes `every_ms`, and its work is spread over that time, a few partitions at once. What was seen of a partition
 is remembered, so that most cost nothing: by time nothing can go before the oldest run is due, and by size only new
 runs are counted. What is lost with a restart or a change of leaders is seen anew.
-
-Trimmed records can't be read any more; the objects that hold them are vacuum's to collect.
 """
 
 from __future__ import annotations
@@ -32,13 +22,11 @@ import msgspec
 from catena.broker.base import OpenLog
 from catena.cluster.membership import Membership
 from catena.errors import CatenaError, RetryLater, StoreRefused, UnknownTopic
-from catena.loglets.base import Run
-from catena.meta.base import SCAN_LIMIT
 from catena.runtime import Clock, Entropy, Tasks
 from catena.runtime.tasks import map_bounded
-from catena.types import Offset, TopicId
-from catena.virtual_log.log import VirtualLog
-from catena.virtual_log.topic_configs import TopicSettings, settings_of
+from catena.types import TopicId
+from catena.virtual_log.retention import Seen, count, drop, is_limited, is_quiet
+from catena.virtual_log.topic_configs import settings_of
 from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord
 
@@ -47,55 +35,11 @@ log = logging.getLogger(__name__)
 SLICE = 64
 """Partitions that are looked at in one go; then there is a pause."""
 AT_ONCE = 4
-FIRST_PAGE = 4
-"""Mostly the oldest run stays, and then one is enough."""
-MAX_RUNS = 100_000
-"""That are counted, or trimmed, of one partition in one round. The next round goes on."""
-NOT_KNOWN = -1
 
 
 class RetentionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_ms: Annotated[int, msgspec.Meta(ge=1000, le=24 * 3600 * 1000)] = 300_000
     """How often each partition is looked at."""
-
-
-class _Seen:
-    """What is known of a log that starts at `start`."""
-
-    def __init__(self, start: Offset) -> None:
-        self.start = start
-        self.oldest_ms: int | None = None
-        """When its first run is from; None: nobody looked, or there was none."""
-        self.counted_to = start
-        self.size = 0
-        """Of its runs up to `counted_to`."""
-
-    def stays(self, run: Run, settings: TopicSettings, now_ms: int) -> bool:
-        """Whether a run that is the first one has to stay."""
-        keep_ms, keep_bytes = settings.retention_ms, settings.retention_bytes
-        is_due = keep_ms is not None and run.newest_ms != NOT_KNOWN and run.newest_ms < now_ms - keep_ms
-        return not is_due and (keep_bytes is None or self.size - run.size < keep_bytes)
-
-    def drop(self, run: Run) -> None:
-        """The first run goes."""
-        self.start, self.oldest_ms = run.end, None
-        if run.end <= self.counted_to:
-            self.size -= run.size
-        else:
-            self.counted_to, self.size = run.end, 0
-
-    def may_shrink(self, settings: TopicSettings, now_ms: int) -> bool:
-        """Whether something may have to go even if nothing was appended since."""
-        keep_ms, keep_bytes = settings.retention_ms, settings.retention_bytes
-        if keep_bytes is not None and self.size > keep_bytes:
-            return True
-        if self.oldest_ms is None:
-            return self.start < self.counted_to
-        return keep_ms is not None and self.oldest_ms < now_ms - keep_ms
-
-    def is_settled(self, settings: TopicSettings) -> bool:
-        """Whether, if nothing has to go, that is so whatever was appended since."""
-        return self.oldest_ms is not None and settings.retention_bytes is None
 
 
 class Retention:
@@ -115,7 +59,7 @@ class Retention:
         self._entropy = entropy
         self._every_s = settings.every_ms / 1000
         self._tasks = Tasks("retention")
-        self._seen: dict[tuple[TopicId, int], _Seen] = {}
+        self._seen: dict[tuple[TopicId, int], Seen] = {}
         self._trouble: str | None = None
         self._trimmed = 0
 
@@ -133,7 +77,7 @@ class Retention:
 
     async def round(self, over_s: float) -> None:
         """Look at all partitions once, in the course of so many seconds."""
-        topics = [topic for topic in self._view.all() if _is_limited(settings_of(topic.configs))]
+        topics = [topic for topic in self._view.all() if is_limited(settings_of(topic.configs))]
         slices = -(-sum(topic.partitions for topic in topics) // SLICE)
         partitions = ((topic, number) for topic in topics for number in range(topic.partitions))
         before, self._seen = self._seen, {}
@@ -176,17 +120,17 @@ class Retention:
     async def _obey(self, topic: TopicRecord, number: int) -> None:
         settings, now_ms = settings_of(topic.configs), self._clock.now_ms()
         key = (topic.topic_id, number)
-        if not _is_limited(settings):
+        if not is_limited(settings):
             return
         seen, partition = self._seen.get(key), self._open_log(topic, number)
-        if seen is not None and await _is_quiet(partition, seen, settings, now_ms):
+        if seen is not None and await is_quiet(partition, seen, settings, now_ms):
             return
         start = await partition.start()
         if seen is None or seen.start != start:
-            seen = self._seen[key] = _Seen(start)
+            seen = self._seen[key] = Seen(start)
         if settings.retention_bytes is not None:
-            await _count(partition, seen)
-        await _drop(partition, seen, settings, now_ms)
+            await count(partition, seen)
+        await drop(partition, seen, settings, now_ms)
         if seen.start > start:
             latest = await self._view.read(topic.name)
             if latest.topic_id != topic.topic_id or settings_of(latest.configs) != settings:
@@ -203,41 +147,3 @@ class Retention:
             self._trouble = kind
             level = logging.WARNING if isinstance(error, RetryLater) else logging.ERROR
             log.log(level, "retention has to wait: %s: %s", kind, error)
-
-
-async def _is_quiet(partition: VirtualLog, seen: _Seen, settings: TopicSettings, now_ms: int) -> bool:
-    """Whether it is known, without a look at the runs, that nothing has to go."""
-    if seen.may_shrink(settings, now_ms):
-        return False
-    return seen.is_settled(settings) or await partition.tail() == seen.counted_to
-
-
-async def _count(partition: VirtualLog, seen: _Seen) -> None:
-    """Add up what has come since."""
-    for _ in range(MAX_RUNS // SCAN_LIMIT):
-        runs = await partition.runs(seen.counted_to, SCAN_LIMIT)
-        if runs:
-            seen.counted_to = runs[-1].end
-            seen.size += sum(run.size for run in runs)
-        if len(runs) < SCAN_LIMIT:
-            return
-
-
-async def _drop(partition: VirtualLog, seen: _Seen, settings: TopicSettings, now_ms: int) -> None:
-    """Drop what may go: from what is seen; it is the caller who trims."""
-    limit, left = FIRST_PAGE, MAX_RUNS
-    while left > 0:
-        runs = await partition.runs(seen.start, min(limit, left))
-        for run in runs:
-            if seen.stays(run, settings, now_ms):
-                seen.oldest_ms = run.newest_ms if run.newest_ms != NOT_KNOWN else now_ms
-                return
-            seen.drop(run)
-        if len(runs) < limit:
-            return
-        left -= len(runs)
-        limit = min(8 * limit, SCAN_LIMIT)
-
-
-def _is_limited(settings: TopicSettings) -> bool:
-    return settings.retention_ms is not None or settings.retention_bytes is not None

@@ -13,8 +13,10 @@ import typer
 from catena.cli.options import Config, Data, Debug, Json, common
 from catena.cli.output import count, print_columns, print_json
 from catena.cli.running import FAILED, reporting, require_log
+from catena.errors import ConfigError
 
 if TYPE_CHECKING:
+    from catena.jobs import Which
     from catena.pipeline.report import RunReport
     from catena.pipeline.tier_pass import PartitionReport, Progress
 
@@ -83,7 +85,7 @@ def tier(
 
         settings = options.load_settings()
         require_log(settings)
-        which = jobs.Which(topic, partition)
+        which = _which(topic, partition)
         with showing("tiering", not as_json) as show:
             work = jobs.on_spark(settings, master, remote)
             report = asyncio.run(jobs.tier(settings, which, _offset(force_up_to), dry_run, work, show))
@@ -91,6 +93,42 @@ def tier(
             print_json(report)
         else:
             _print_tiered(report)
+        if report.failed:
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def retention(
+    context: typer.Context,
+    topic: OnTopic = None,
+    partition: OnPartition = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Trim what topics need not keep any longer: retention.ms and retention.bytes of their configs.
+
+    Nodes do so by themselves. This needs no Spark.
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        from catena import jobs
+
+        settings = options.load_settings()
+        require_log(settings)
+        report = asyncio.run(jobs.retention(settings, _which(topic, partition), dry_run))
+        if as_json:
+            print_json(report)
+        elif report.partitions:
+            rows = [[each.topic, each.partition, each.start, each.new_start] for each in report.partitions]
+            print_columns(["TOPIC", "PARTITION", "STARTED AT", "WOULD START AT" if dry_run else "STARTS AT"], rows)
+            for each in report.partitions:
+                if each.error:
+                    print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
+        else:
+            print("nothing is older or larger than its topic keeps")
         if report.failed:
             raise typer.Exit(FAILED)
 
@@ -123,13 +161,21 @@ def showing(what: str, wanted: bool) -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
+def _which(topic: str | None, partition: int | None) -> Which:
+    from catena.jobs import Which
+
+    if partition is not None and topic is None:
+        raise ConfigError("option --partition: say of which topic, with --topic")
+    return Which(topic, partition)
+
+
 def _offset(text: str | None) -> int | None:
     from catena.jobs import MAX_OFFSET
 
     if text is None or text == LATEST:
         return MAX_OFFSET if text else None
     if not text.isdecimal():
-        raise typer.BadParameter(f"{text!r} is no offset: a number, or {LATEST}", param_hint="--force-up-to")
+        raise ConfigError(f"option --force-up-to: {text!r} is no offset; give a number, or {LATEST}")
     return int(text)
 
 
