@@ -26,5 +26,35 @@ class TierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a task holds in memory, about."""
 
 
+class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task_bytes: Positive = 256 << 20
+    """What a task reads, about; it holds a small part of it in memory."""
+    max_runs: Positive = 200_000
+    """What the driver has in memory at the same time, of all partitions."""
+
+
+class VacuumSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    grace_ms: Positive = 24 * 3_600_000
+    """What is younger is not looked at. At least twice as long as any writer tries to commit a blob
+    (`diskless.writer.commit_deadline_ms` of all nodes), so that clocks need not agree; and `longest_job_ms`."""
+    longest_job_ms: Positive = 3_600_000
+    """How long a job may read what others have replaced meanwhile; one that takes longer may have to be done again."""
+    objects_per_s: Positive = 3_000
+    """So many are deleted in a second, at the most."""
+    wal_digits: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
+    """WAL blobs are listed by so many first digits of their names: 16, 256 or 4,096 tasks. One task holds a million
+    names with ease."""
+    shown_keys: Natural = 20
+    """How many orphans the report names."""
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    every_ms: Positive = 60_000
+    """From one pass to the next, a quarter more or less."""
+
+
 class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tier: TierSettings = TierSettings()
+    service: ServiceSettings = ServiceSettings()
+    audit: AuditSettings = AuditSettings()
+    vacuum: VacuumSettings = VacuumSettings()
