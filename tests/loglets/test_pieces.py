@@ -21,6 +21,7 @@ from catena.loglets.pieces import (
 from catena.objects.counted import CountedObjects
 from catena.objects.memory import MemoryObjects
 from catena.runtime import Tasks
+from catena.testing.contracts.loglet import soon
 from catena.testing.faults import Faults, FaultyObjects, Stall
 from catena.types import Buffer
 from tests.loglets.stores import QuickClock
@@ -76,6 +77,19 @@ async def reading() -> Reading:
     reading = Reading()
     await reading.put("object", 20)
     return reading
+
+
+async def test_what_is_waited_for_does_not_queue_behind_what_is_read_ahead(reading: Reading) -> None:
+    for name in ("a", "b", "c", "d"):
+        await reading.put(name, 1)
+    stalls = [reading.faults.at(f"{name} get_ranges", Stall()) for name in ("a", "b", "c")]
+    for name in ("a", "b", "c"):
+        reading.read_ahead(0, name=name)
+    await soon(stalls[0].reached.wait())
+    assert await reading.read(0, name="d") == [0]
+    for stall in stalls:
+        stall.let_go()
+    assert await reading.read(0, name="c") == [0]
 
 
 class TestCoalescing:

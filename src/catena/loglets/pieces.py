@@ -15,6 +15,7 @@ import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
@@ -62,6 +63,8 @@ class Lane:
 
     def __init__(self, slots: int, max_bytes: int) -> None:
         self.slots = asyncio.Semaphore(slots)
+        self.slots_ahead = asyncio.Semaphore(max(1, slots // 2))
+        """What is read ahead needs one of these as well, so that there is always a slot for what is waited for."""
         self._max_bytes = max_bytes
         self._bytes = self._bytes_ahead = 0
         self._buffers: OrderedDict[_Buffer, None] = OrderedDict()
@@ -98,6 +101,9 @@ class Lane:
         self._ahead[key] = size
         self._bytes_ahead += size
         return True
+
+    def is_ahead(self, key: _Key) -> bool:
+        return key in self._ahead
 
     def not_ahead(self, key: _Key) -> None:
         """It was read, or is not coming."""
@@ -219,7 +225,10 @@ class PieceReader:
 
     async def _fetch(self, object_key: str, lane: Lane, wants: list[_Want]) -> None:
         try:
-            async with lane.slots:
+            async with AsyncExitStack() as slots:
+                if all(lane.is_ahead(want.key) for want in wants):
+                    await slots.enter_async_context(lane.slots_ahead)
+                await slots.enter_async_context(lane.slots)
                 parts = await self._get(object_key, wants)
             for number, (inside, start, part) in enumerate(parts):
                 if number:  # to check and cut a part takes a while: let others go on

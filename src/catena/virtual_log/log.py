@@ -43,6 +43,8 @@ from catena.virtual_log.reconfigure import finish, reconfigure
 MAX_HOPS = 100
 """How often one call follows the chain; more means that others change it faster than it can be read."""
 HOP_PAUSE_S = 0.005
+MAX_AGE_S = 5.0
+"""Whoever reads goes by a chain that is not older: what another node has trimmed is not read for longer than that."""
 
 
 class Kinds(Protocol):
@@ -122,6 +124,10 @@ class VirtualLog:
         Empty at the tail. Raises OffsetOutOfRange before the start and beyond the tail.
         """
         gone = 0
+        if self._clock.monotonic() - self.refreshed_at > MAX_AGE_S:
+            await self.refresh()
+            with suppress(StoreRefused):  # in the memory of another process; what is read may be elsewhere
+                await self.tail()  # told to clients, beside what is read
         for hop in range(MAX_HOPS):
             chain = await self.chain()
             link = chain.link_at(offset)

@@ -2,7 +2,8 @@
 
 The index is keyed by the last offset of each run, so the run that holds an offset is the ceiling of that offset. An
 entry never changes, it only goes away when its offsets are moved elsewhere (tiered, trimmed). So an entry that is kept
-may be of no use any more, but it is never wrong: its blob holds these offsets, or is gone.
+may be of no use any more, but it is never wrong: its blob holds these offsets, or is gone. It is believed for a second,
+so that whoever reads what another node has trimmed soon hears of it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from bisect import bisect_left
 from collections import OrderedDict
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import IndexEntry, decode_index_entry
 from catena.meta import keys
 from catena.meta.base import MetaStore
+from catena.runtime import Clock
 from catena.types import Offset
 
 PAGE = 64
@@ -23,15 +26,24 @@ LARGE_PAGE = 512
 """Where runs are so small that a page does not bring what was asked for."""
 KEPT_ENTRIES = 1 << 15
 """Of all partitions: about 15 MB."""
+PAGES = 3
+"""That are kept of a partition: of a reader, of what is read ahead for it, and of another reader."""
+MAX_AGE_S = 1.0
 MAX_RUNS_PER_READ = 1000
 
 _end_offset = attrgetter("end_offset")
 
 
+class _Page(NamedTuple):
+    entries: list[IndexEntry]
+    read_at: float
+
+
 class Index:
-    def __init__(self, meta: MetaStore) -> None:
+    def __init__(self, meta: MetaStore, clock: Clock) -> None:
         self._meta = meta
-        self._pages: OrderedDict[Partition, list[IndexEntry]] = OrderedDict()
+        self._clock = clock
+        self._pages: OrderedDict[Partition, list[_Page]] = OrderedDict()
         self._kept = 0
 
     async def page(self, partition: Partition, offset: Offset, limit: int) -> list[IndexEntry]:
@@ -47,8 +59,9 @@ class Index:
         while True:
             page, at = self._kept_from(partition, following)
             if not page:
+                began = self._clock.monotonic()
                 page = await self.page(partition, following, limit)
-                self._keep(partition, page)
+                self._keep(partition, _Page(page, began))
             for entry in islice(page, at, None):
                 is_enough = (found and size >= max_bytes) or len(found) == MAX_RUNS_PER_READ
                 if is_enough or entry.start_offset > following:
@@ -61,20 +74,30 @@ class Index:
             limit = LARGE_PAGE
 
     def forget(self, partition: Partition) -> None:
-        """What is kept has turned out to be of no use."""
-        self._kept -= len(self._pages.pop(partition, ()))
+        """What is kept is of no use any more."""
+        for page in self._pages.pop(partition, ()):
+            self._kept -= len(page.entries)
 
     def _kept_from(self, partition: Partition, offset: Offset) -> tuple[list[IndexEntry], int]:
-        page = self._pages.get(partition)
-        if page is None or not page[0].start_offset <= offset <= page[-1].end_offset:
+        pages = self._pages.get(partition)
+        if pages is None:
             return [], 0
-        at = bisect_left(page, offset, key=_end_offset)
-        return (page, at) if page[at].start_offset <= offset else ([], 0)
+        self._pages.move_to_end(partition)
+        oldest = self._clock.monotonic() - MAX_AGE_S
+        for entries, read_at in reversed(pages):
+            if read_at >= oldest and entries[0].start_offset <= offset <= entries[-1].end_offset:
+                at = bisect_left(entries, offset, key=_end_offset)
+                if entries[at].start_offset <= offset:
+                    return entries, at
+        return [], 0
 
-    def _keep(self, partition: Partition, page: list[IndexEntry]) -> None:
-        if page:
-            self.forget(partition)
-            self._pages[partition] = page
-            self._kept += len(page)
+    def _keep(self, partition: Partition, page: _Page) -> None:
+        if not page.entries:
+            return
+        pages = self._pages.setdefault(partition, [])
+        pages.append(page)
+        self._kept += len(page.entries)
+        if len(pages) > PAGES:
+            self._kept -= len(pages.pop(0).entries)
         while self._kept > KEPT_ENTRIES:
-            self._kept -= len(self._pages.popitem(last=False)[1])
+            self.forget(next(iter(self._pages)))

@@ -50,7 +50,7 @@ class Diskless:
         committer = Committer(way, tail_cache, self._tasks)
         self.writer = Writer(objects, committer, clock, entropy, self._tasks, cluster_id, settings.writer)
         blobs = BlobReader(objects, clock, self._tasks, settings.blob_cache_bytes)
-        self.reader = Reader(meta, blobs, tail_cache, self._tasks)
+        self.reader = Reader(meta, blobs, tail_cache, clock, self._tasks)
 
     def open(self, link: LinkSpec) -> DisklessLoglet:
         partition = self._partitions.get(link.partition)
@@ -60,7 +60,8 @@ class Diskless:
 
     def forget(self, tp: TopicPartition) -> None:
         """The topic is gone; what is cached of it is of no use."""
-        self._partitions.pop(tp, None)
+        if (partition := self._partitions.pop(tp, None)) is not None:
+            self.reader.forget(partition)
 
     async def close(self) -> None:
         """Answer what was taken, then stop."""

@@ -22,7 +22,7 @@ from catena.loglets.diskless.records import Control, IndexEntry
 from catena.loglets.diskless.tail_cache import TailCache
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
-from catena.runtime import Tasks
+from catena.runtime import Clock, Tasks
 from catena.types import Offset
 
 READ_AHEAD_BYTES = 4 << 20
@@ -32,13 +32,13 @@ WATCH_LINGER_S = 5.0
 
 
 class Reader:
-    def __init__(self, meta: MetaStore, blobs: BlobReader, tail_cache: TailCache, tasks: Tasks) -> None:
+    def __init__(self, meta: MetaStore, blobs: BlobReader, tail_cache: TailCache, clock: Clock, tasks: Tasks) -> None:
         self._meta = meta
         self._blobs = blobs
         self._tail_cache = tail_cache
         self._tasks = tasks
         self._controls = Controls(meta, tasks)
-        self._index = Index(meta)
+        self._index = Index(meta, clock)
         self._readers_ahead = 0
 
     async def read(self, partition: Partition, link: LinkSpec, offset: Offset, max_bytes: int) -> list[Batch]:
@@ -60,6 +60,9 @@ class Reader:
         if partition.places.reads_on(offset, batches[-1].end):
             self._read_ahead(partition, batches[-1].end)
         return batches
+
+    def forget(self, partition: Partition) -> None:
+        self._index.forget(partition)
 
     def _read_ahead(self, partition: Partition, offset: Offset) -> None:
         if self._readers_ahead < READERS_AHEAD and not self._tasks.closed and offset < partition.tail:
