@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
 import catena
 from catena import jobs
-from catena.config import Settings, load
 from catena.errors import MetaBehind, UnknownPartition, UnknownTopic
-from catena.pipeline.work import Work
 from catena.runtime import SystemClock, SystemEntropy
 from tests.backups import SqliteBackups
-
-
-def no_spark() -> AbstractAsyncContextManager[Work]:
-    pytest.fail("there is nothing to do for Spark")
-
-
-async def make_topics(folder: Path) -> Settings:
-    async with catena.open(folder) as log:
-        await log.create_topic("a", 2)
-        await log.create_topic("b", 3)
-        await log.append("b", "x", partition=1)
-        await log.append("b", "y", partition=1)
-    return load(data=str(folder))
+from tests.jobs.topics import make_topics, no_spark
 
 
 async def test_partitions_are_found_by_topic_and_number(tmp_path: Path) -> None:
@@ -43,21 +28,6 @@ async def test_partitions_are_found_by_topic_and_number(tmp_path: Path) -> None:
             await found("c")
         with pytest.raises(UnknownPartition):
             await found("b", 3)
-
-
-async def test_where_nothing_is_old_enough_spark_is_not_started(tmp_path: Path) -> None:
-    settings = await make_topics(tmp_path)
-    report = await jobs.tier(settings, open_work=no_spark)
-    assert (report.partitions, report.idle, report.failed) == ((), 5, 0)
-
-
-async def test_a_dry_run_tells_what_would_be_done(tmp_path: Path) -> None:
-    settings = await make_topics(tmp_path)
-    report = await jobs.tier(settings, force_up_to=jobs.MAX_OFFSET, dry_run=True, open_work=no_spark)
-    assert [(each.topic, each.partition, each.outcome, each.boundary) for each in report.partitions] == [
-        ("b", 1, "planned", 2)
-    ]
-    assert report.driver.bytes_written == 0
 
 
 async def test_no_job_begins_on_a_meta_store_that_was_set_back(tmp_path: Path) -> None:

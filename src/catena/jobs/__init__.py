@@ -1,0 +1,19 @@
+"""The composition root of the pipeline: settings in, reports out. What nodes have in `node.py`, jobs have here."""
+
+from catena.jobs.opening import EVERYTHING, MAX_OFFSET, OpenWork, Which, find_places, on_spark, open_site
+from catena.jobs.tiering import compact_once, tier
+from catena.jobs.trimming import RetentionReport, retention
+
+__all__ = [
+    "EVERYTHING",
+    "MAX_OFFSET",
+    "OpenWork",
+    "RetentionReport",
+    "Which",
+    "compact_once",
+    "find_places",
+    "on_spark",
+    "open_site",
+    "retention",
+    "tier",
+]
