@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from catena.errors import ConfigError
 from catena.pipeline.spark.java import find_java
 from catena.pipeline.spark.session import check_pyspark
-from tests.cli.conftest import Catena
+from tests.cli.conftest import CATENA, Catena, clean_environment
+from tests.clients.waiting import until
 from tests.conftest import cannot_have
 
 
@@ -47,6 +53,43 @@ def test_tier_moves_all_and_changes_nothing_for_readers(program: Catena, lines: 
     assert program("consume", "t", "--partition", "0", "--to", "latest", "--from", "earliest").out == lines.read_text()
     again = program("pipeline", "tier", "--force-up-to", "latest")
     assert (again.code, "0 bytes tiered" in again.out) == (0, True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_service_runs_until_it_is_told_to_end(lines: Path, tmp_path: Path) -> None:
+    environment = clean_environment(
+        CATENA_DATA=str(tmp_path / "data"),
+        CATENA_PIPELINE__TIER__MIN_AGE_MS="0",
+        CATENA_PIPELINE__TIER__MIN_BYTES="0",
+        CATENA_PIPELINE__SERVICE__EVERY_MS="100",
+    )
+
+    def catena(*arguments: str) -> None:
+        subprocess.run([CATENA, *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+    catena("topic", "create", "t")
+    catena("produce", "t", str(lines))
+    command = [str(CATENA), "pipeline", "run", "--json", "--master", "local[2]"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            http = json.loads(process.stdout.readline())["http"]
+
+            def metrics() -> Any:
+                with urllib.request.urlopen(f"http://{http}/metrics", timeout=30) as answer:
+                    return json.load(answer)["service"]
+
+            until(lambda: metrics()["runs"] == 1, "the first run is tiered")
+            catena("produce", "t", str(lines))
+            until(lambda: metrics()["runs"] == 2, "the second run is tiered")
+            process.send_signal(signal.SIGTERM)
+            ended = json.loads(process.stdout.readline())
+            assert process.wait(60) == 0
+        except BaseException:
+            process.kill()
+            raise
+    assert ended["failing"] == []
+    assert ended["service"]["outcomes"]["tiered"] >= 2
 
 
 def test_retention_trims_what_is_too_much(catena: Catena) -> None:

@@ -28,6 +28,7 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
 [bold]For what is old[/bold]
 
   catena pipeline tier               large segments instead of many small pieces, on Spark
+  catena pipeline run                the same pass after pass, as a service
 
 [bold]Where the records are[/bold]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
+from msgspec import structs
 
 from catena.cli.options import Config, Data, Debug, Json, common
 from catena.cli.output import count, print_columns, print_json
@@ -16,7 +19,8 @@ from catena.cli.running import FAILED, reporting, require_log
 from catena.errors import ConfigError
 
 if TYPE_CHECKING:
-    from catena.jobs import Which
+    from catena.config import Settings
+    from catena.jobs import OpenWork, Which
     from catena.pipeline.report import RunReport
     from catena.pipeline.tier_pass import PartitionReport, Progress
 
@@ -131,6 +135,71 @@ def retention(
             print("nothing is older or larger than its topic keeps")
         if report.failed:
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="End after one pass.")] = False,
+    topic: OnTopic = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            "--http-port", help="For /health and /metrics; any free one if nothing is said.", show_default=False
+        ),
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Tier pass after pass, until SIGTERM or Ctrl-C, with one warm Spark for all of them.
+
+    It ends between two commits. Several may run, also on other machines: they share the work. --json prints a line when
+    the service is there, and what it did when it ends.
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        from catena import jobs
+
+        settings = options.load_settings()
+        require_log(settings)
+        if http_port is not None:
+            settings = structs.replace(settings, http=structs.replace(settings.http, port=http_port))
+        work = jobs.on_spark(settings, master, remote)
+        failing = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
+        if failing:
+            raise typer.Exit(FAILED)
+
+
+async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bool, as_json: bool) -> int:
+    """How many partitions have failed the last time."""
+    from catena import jobs
+
+    async with jobs.open_service(settings, open_work, which) as running:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, running.service.end)
+        if as_json:
+            print_json({"http": running.http, "pid": os.getpid()})
+        else:
+            print(f"catena: the pipeline runs; http://{running.http}/health; Ctrl-C ends it", file=sys.stderr)
+        sys.stdout.flush()
+        if once:
+            await running.service.pass_once()
+        else:
+            await running.service.run()
+        counts, failing = running.service.counts, running.service.set_aside.all
+        if as_json:
+            print_json(running.state.as_json())
+        else:
+            print(
+                f"{count(counts.passes, 'pass', 'passes')}, {counts.bytes:,} bytes in {count(counts.segments, 'segment')}"
+            )
+            for tp, each in failing.items():
+                print(f"{tp}: {each.error}", file=sys.stderr)
+        return len(failing) + counts.failed_passes
 
 
 @contextmanager

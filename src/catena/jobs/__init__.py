@@ -1,6 +1,7 @@
 """The composition root of the pipeline: settings in, reports out. What nodes have in `node.py`, jobs have here."""
 
 from catena.jobs.opening import EVERYTHING, MAX_OFFSET, OpenWork, Which, find_places, on_spark, open_site
+from catena.jobs.service import Running, open_service
 from catena.jobs.tiering import compact_once, tier
 from catena.jobs.trimming import RetentionReport, retention
 
@@ -9,10 +10,12 @@ __all__ = [
     "MAX_OFFSET",
     "OpenWork",
     "RetentionReport",
+    "Running",
     "Which",
     "compact_once",
     "find_places",
     "on_spark",
+    "open_service",
     "open_site",
     "retention",
     "tier",
