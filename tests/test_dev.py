@@ -51,6 +51,23 @@ class TestRoom:
     def test_is_content_with_just_enough(self) -> None:
         dev.check_room([dev.Room("/a", 300, 300, "no matter")])
 
+    def test_spark_needs_far_more(self) -> None:
+        def needed(*parts: str) -> list[int]:
+            big = dev.Room("/", 100_000, 0, "")
+            in_checkout, rooms = dev.plan_room(parts, big, big)
+            assert not in_checkout
+            return [room.needed_mb for room in rooms]
+
+        assert needed("core") == [250, 300]
+        assert needed("core", "dev", "servers") == [900, 300]
+        assert needed("core", "spark") == [1_550, 2_700]
+
+    def test_temporary_files_go_where_there_is_room(self) -> None:
+        checkout, small = dev.Room("/a", 100_000, 0, ""), dev.Room("/b", 2_699, 0, "")
+        in_checkout, rooms = dev.plan_room(["core", "spark"], checkout, small)
+        assert in_checkout
+        assert rooms == [checkout._replace(needed_mb=1_550 + 2_700)]
+
 
 STAMP = {"python": "3.12", "place": "/here", "core": "c1", "dev": "d1"}
 
@@ -112,7 +129,10 @@ def script(path: Path, body: str) -> str:
 
 
 class Checkout:
-    """A copy of what dev.py needs, and a uv that makes a bare .venv, writes down what it was asked, and may hang."""
+    """A copy of what dev.py needs, and a uv that makes a bare .venv, writes down what it was asked, and may hang.
+
+    What is asked of Spark, a module in it answers.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root / "checkout"
@@ -121,6 +141,9 @@ class Checkout:
             shutil.copy(path, self.root)
         tools = root / "tools"
         tools.mkdir()
+        self.spark = self.root / "catena" / "pipeline" / "spark" / "__main__.py"
+        self.spark.parent.mkdir(parents=True)
+        self.spark.write_text("print('it works')")
         self.asked = root / "asked"
         self.asked.touch()
         self.hang = root / "hang"
@@ -180,8 +203,30 @@ class TestRuns:
         assert "--requirement requirements-dev.txt" in asked
         assert "--no-build-isolation --editable ." in asked
         assert all(f"--constraint requirements-servers.txt {name}" in asked for name in dev.SERVERS)
+        assert all(f"--constraint requirements-spark.txt {name}" in asked for name in (dev.SPARK, dev.JAVA))
         assert checkout.run("setup")[0] == 0
         assert checkout.asked.read_text() == asked
+
+    def test_spark_comes_only_where_it_is_asked_for(self, checkout: Checkout) -> None:
+        assert checkout.run("setup")[0] == 0
+        assert dev.SPARK not in checkout.asked.read_text()
+        code, output = checkout.run("setup", "--spark")
+        assert code == 0
+        assert "it works" in output
+        asked = checkout.asked.read_text()
+        assert f"--constraint requirements-spark.txt {dev.SPARK}" in asked
+        assert "requirements-dev.txt" not in asked
+        assert checkout.times_made() == 1
+
+    def test_where_spark_cannot_be_used_it_is_said_and_tried_again(self, checkout: Checkout) -> None:
+        checkout.spark.write_text("import sys; sys.exit('no Java')")
+        for _ in range(2):
+            code, output = checkout.run("setup", "--spark")
+            assert code == 0
+            assert "no Java" in output
+            assert "Spark can't be used here, see above: tests that need it will be skipped" in output
+        checkout.spark.write_text("")
+        assert "can't" not in checkout.run("setup", "--spark")[1]
 
     def test_a_changed_pin_is_installed_into_the_same_environment(self, checkout: Checkout) -> None:
         checkout.run("setup")

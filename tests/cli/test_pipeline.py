@@ -53,6 +53,13 @@ def test_tier_moves_all_and_changes_nothing_for_readers(program: Catena, lines: 
     assert program("consume", "t", "--partition", "0", "--to", "latest", "--from", "earliest").out == lines.read_text()
     again = program("pipeline", "tier", "--force-up-to", "latest")
     assert (again.code, "0 bytes tiered" in again.out) == (0, True)
+    vacuumed = program("pipeline", "vacuum", "--master", "local[2]")
+    assert (vacuumed.code, vacuumed.err) == (0, "")
+    assert "deleted 0 objects" in vacuumed.out
+    audited = program("pipeline", "audit", "--master", "local[2]")
+    assert (audited.code, audited.err) == (0, "")
+    assert "2 partitions, 1,000 records" in audited.out
+    assert "no damage, 0 leftovers, 0 orphans for vacuum" in audited.out
 
 
 @pytest.mark.usefixtures("spark")

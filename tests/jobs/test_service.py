@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +11,7 @@ from catena import jobs
 from catena.config import Settings
 from catena.http.base import HttpRequest
 from catena.pipeline.settings import PipelineSettings, TierSettings
-from catena.pipeline.tasks import TaskContext
-from catena.pipeline.work import InlineWork, Work
-from catena.runtime import SystemClock, SystemEntropy
-from catena.stores import open_objects
-from tests.jobs.topics import make_topics
+from tests.jobs.topics import inline, make_topics
 
 
 async def get(running: jobs.Running, path: str) -> bytes:
@@ -32,13 +26,7 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
     settings: Settings = await make_topics(tmp_path)
     settings = msgspec.structs.replace(settings, pipeline=PipelineSettings(TierSettings(min_age_ms=0, min_bytes=0)))
 
-    @asynccontextmanager
-    async def inline() -> AsyncIterator[Work]:
-        clock, entropy = SystemClock(), SystemEntropy()
-        async with open_objects(settings, clock, entropy) as (objects, counted):
-            yield InlineWork(TaskContext(objects, clock, entropy, counted))
-
-    async with jobs.open_service(settings, inline) as running:
+    async with jobs.open_service(settings, inline(settings)) as running:
         health = await get_json(running, "/health")
         assert (health["status"], health["passes"], health["last_pass_at_ms"]) == ("running", 0, None)
         await running.service.pass_once()

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import catena
 from catena.config import Settings, load
-from catena.pipeline.work import Work
+from catena.jobs import OpenWork
+from catena.pipeline.tasks import TaskContext
+from catena.pipeline.work import InlineWork, Work
+from catena.runtime import SystemClock, SystemEntropy
+from catena.stores import open_objects
+
+
+def inline(settings: Settings) -> OpenWork:
+    """Tasks run in this process."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Work]:
+        clock, entropy = SystemClock(), SystemEntropy()
+        async with open_objects(settings, clock, entropy) as (objects, counted):
+            yield InlineWork(TaskContext(objects, clock, entropy, counted))
+
+    return opened
 
 
 def no_spark() -> AbstractAsyncContextManager[Work]:

@@ -11,6 +11,7 @@ import msgspec
 
 from catena.errors import Corrupt, StoreUnavailable
 from catena.objects.base import Range
+from catena.pipeline.spark.session import TRIES
 from catena.pipeline.tasks import TaskContext
 
 POLL_S = 0.02
@@ -48,8 +49,7 @@ async def run_deed(name: str, context: TaskContext, plan: bytes) -> bytes:
                 await context.clock.sleep(POLL_S)
             return b"met"
         case "die":
-            if plan == b"dies":
-                os.kill(os.getpid(), signal.SIGKILL)
+            await die(context, plan)
             return plan
         case "die once":
             if plan == b"dies" and await is_first(context, "died"):
@@ -72,6 +72,15 @@ async def wait(context: TaskContext, words: str) -> bytes:
     while not any([name.startswith("go/") and await exists(context, name) for name in names]):
         await context.clock.sleep(POLL_S)
     return b"went"
+
+
+async def die(context: TaskContext, plan: bytes) -> None:
+    """`dies` always does; `waits` does its work only once that has been given up, and has died some more."""
+    if plan == b"dies":
+        await context.objects.put(f"died/{context.entropy.hex_id()}", [b""])
+        os.kill(os.getpid(), signal.SIGKILL)
+    while plan == b"waits" and len([info async for info in context.objects.list("died/")]) <= TRIES:
+        await context.clock.sleep(POLL_S)
 
 
 async def exists(context: TaskContext, name: str) -> bool:

@@ -29,6 +29,7 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
 
   catena pipeline tier               large segments instead of many small pieces, on Spark
   catena pipeline run                the same pass after pass, as a service
+  catena pipeline vacuum, audit      delete what nothing refers to; look whether all is sound
 
 [bold]Where the records are[/bold]
 

@@ -21,8 +21,10 @@ from catena.errors import ConfigError
 if TYPE_CHECKING:
     from catena.config import Settings
     from catena.jobs import OpenWork, Which
+    from catena.pipeline.audit import AuditReport
     from catena.pipeline.report import RunReport
     from catena.pipeline.tier_pass import PartitionReport, Progress
+    from catena.pipeline.vacuum import VacuumReport
 
 LATEST = "latest"
 
@@ -138,6 +140,71 @@ def retention(
 
 
 @app.command()
+def vacuum(
+    context: typer.Context,
+    dry_run: DryRun = False,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Delete the objects that nothing refers to any more.
+
+    What dead writers and abandoned jobs have left, what was tiered, merged, trimmed, and of deleted topics; nothing
+    that is younger than the setting pipeline.vacuum.grace_ms.
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        from catena import jobs
+
+        settings = options.load_settings()
+        require_log(settings)
+        report = asyncio.run(jobs.vacuum(settings, dry_run, jobs.on_spark(settings, master, remote)))
+        if as_json:
+            print_json(report)
+        else:
+            _print_vacuumed(report)
+        if report.failed:
+            raise typer.Exit(FAILED)
+
+
+@app.command()
+def audit(
+    context: typer.Context,
+    topic: OnTopic = None,
+    partition: OnPartition = None,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Read everything, and look whether it is sound: the fsck of Catena.
+
+    Every offset is there once, every CRC is right, and all that tells of them agrees. Exit code 1 if there is damage,
+    or if something could not be looked at.
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        from catena import jobs
+
+        settings = options.load_settings()
+        require_log(settings)
+        with showing("auditing", not as_json) as show:
+            work = jobs.on_spark(settings, master, remote)
+            report = asyncio.run(jobs.audit(settings, _which(topic, partition), work, show))
+        if as_json:
+            print_json(report)
+        else:
+            _print_audited(report)
+        if not report.ok:
+            raise typer.Exit(FAILED)
+
+
+@app.command()
 def run(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="End after one pass.")] = False,
@@ -194,9 +261,8 @@ async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bo
         if as_json:
             print_json(running.state.as_json())
         else:
-            print(
-                f"{count(counts.passes, 'pass', 'passes')}, {counts.bytes:,} bytes in {count(counts.segments, 'segment')}"
-            )
+            passes, segments = count(counts.passes, "pass", "passes"), count(counts.segments, "segment")
+            print(f"{passes}, {counts.bytes:,} bytes in {segments}")
             for tp, each in failing.items():
                 print(f"{tp}: {each.error}", file=sys.stderr)
         return len(failing) + counts.failed_passes
@@ -264,6 +330,40 @@ def _print_tiered(report: RunReport) -> None:
     seconds = report.duration_ms / 1000
     idle = f"; nothing to do in {count(report.idle, 'partition')}" if report.idle else ""
     print(f"{size:,} bytes {done} in {seconds:.1f} s by {count(len(report.executors), 'executor')}{idle}")
+
+
+def _print_vacuumed(report: VacuumReport) -> None:
+    rows = [[kind, amount.objects, amount.bytes] for kind, amount in report.orphans.items()]
+    if rows:
+        print_columns(["ORPHANS", "OBJECTS", "BYTES"], rows)
+    for key in report.first_keys:
+        print(f"  {key}")
+    for topic in report.forgotten_topics:
+        print(f"deleted topic {topic}: its records are {'to be removed' if report.dry_run else 'removed'}")
+    if report.error:
+        print(f"{count(report.failed, 'object')} could not be deleted: {report.error}", file=sys.stderr)
+    listed = f"of {count(report.listed, 'object')}, {report.kept_young:,} too young to be looked at"
+    seconds = report.duration_ms / 1000
+    if report.dry_run:
+        orphans = sum(amount.objects for amount in report.orphans.values())
+        print(f"{count(orphans, 'object')} would be deleted {listed}; {seconds:.1f} s")
+    else:
+        deleted = f"{count(report.deleted.objects, 'object')}, {report.deleted.bytes:,} bytes"
+        print(f"deleted {deleted}, {listed}; {seconds:.1f} s")
+
+
+def _print_audited(report: AuditReport) -> None:
+    for found in report.defects:
+        place = f"{found.topic}/{found.partition}, offsets {found.offsets[0]:,} to {found.offsets[1]:,}"
+        print(f"{found.severity}: {place}: {found.what} ({found.key})")
+    for left in report.unchecked:
+        print(f"not checked: {left.topic}/{left.partition}: {left.error}", file=sys.stderr)
+    damage, leftovers = len(report.damage) + report.unlisted, len(report.defects) - len(report.damage)
+    orphans = "" if report.orphans is None else f", {count(report.orphans.objects, 'orphan')} for vacuum"
+    print(
+        f"{count(report.partitions, 'partition')}, {count(report.offsets, 'record')}, {report.bytes:,} bytes in "
+        f"{report.duration_ms / 1000:.1f} s: {damage or 'no'} damage, {count(leftovers, 'leftover')}{orphans}"
+    )
 
 
 def _row(each: PartitionReport) -> list[object]:

@@ -1,9 +1,11 @@
 """The composition root of the pipeline: settings in, reports out. What nodes have in `node.py`, jobs have here."""
 
+from catena.jobs.auditing import audit
 from catena.jobs.opening import EVERYTHING, MAX_OFFSET, OpenWork, Which, find_places, on_spark, open_site
 from catena.jobs.service import Running, open_service
 from catena.jobs.tiering import compact_once, tier
 from catena.jobs.trimming import RetentionReport, retention
+from catena.jobs.vacuuming import vacuum
 
 __all__ = [
     "EVERYTHING",
@@ -12,6 +14,7 @@ __all__ = [
     "RetentionReport",
     "Running",
     "Which",
+    "audit",
     "compact_once",
     "find_places",
     "on_spark",
@@ -19,4 +22,5 @@ __all__ = [
     "open_site",
     "retention",
     "tier",
+    "vacuum",
 ]

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from catena.errors import RetryLater
+from catena.errors import NeedsOperator, RetryLater
 from catena.objects.counted import OperationCounts
-from catena.pipeline.tasks import RunTask, TaskContext, run_task
+from catena.pipeline.tasks import RunTask, TaskContext, listing, run_task
 from catena.runtime.tasks import map_bounded
 
 INLINE_AT_ONCE = 4
+ROWS_AT_ONCE = 1000
 
 
 class TaskFailed(NamedTuple):
@@ -58,6 +60,25 @@ class Usage(msgspec.Struct, frozen=True):
         )
 
 
+class Row(NamedTuple):
+    key: str
+    size: int
+
+
+class Table(Protocol):
+    """Rows that tasks have listed. They stay where they were listed, until they are asked for."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """What the tasks have counted, all together; `rows` is how many there were at first."""
+
+    async def remove(self, keys: Collection[str]) -> None:
+        """Rows with these keys are not asked for. There need not be such rows."""
+
+    def rows(self) -> AsyncGenerator[Sequence[Row], None]:
+        """Those that were not removed, each once, up to ROWS_AT_ONCE at a time. Nothing is removed any more."""
+
+
 class Work(Protocol):
     async def run(
         self, task: str, plans: Sequence[bytes], done: Callable[[int, bytes | TaskFailed], None]
@@ -67,6 +88,14 @@ class Work(Protocol):
         A task that fails does not fail the others. `done` is told of each plan by its place, exactly once, as its task
         ends, in the thread of the event loop. Cancelled, it ends its tasks; some may still be at work for a moment.
         Raises RetryLater when whatever does the tasks is gone for good: a new one has to be opened.
+        """
+
+    def table(self, task: str, plans: Sequence[bytes]) -> AbstractAsyncContextManager[Table]:
+        """What tasks of this name list: each result is a `Listed`, and no key is in two of them.
+
+        All is listed once the context is entered. A task MUST list no more if it is done again at any later time: what
+        was listed may get lost, and then is listed once more. Raises RetryLater if a task has failed that may work
+        after a pause, NeedsOperator if one has failed otherwise.
         """
 
     @property
@@ -95,11 +124,47 @@ class InlineWork:
 
         return await map_bounded(self._at_once, do, range(len(plans)))
 
+    @asynccontextmanager
+    async def table(self, task: str, plans: Sequence[bytes]) -> AsyncIterator[Table]:
+        results = await self.run(task, plans, lambda *_: None)
+        yield InlineTable([listing.decode(require_done(result)) for result in results])
+
     @property
     def usage(self) -> Mapping[Executor, Usage]:
         """Whatever else uses the context's store in the meantime is counted here, too."""
         executor = Executor(socket.gethostname(), os.getpid())
         return {executor: used(self._before, self._context.counted.snapshot(), self._tasks)}
+
+
+class InlineTable:
+    """In the memory of this process."""
+
+    def __init__(self, listed: Sequence[listing.Listed]) -> None:
+        self._rows = {key: size for each in listed for key, size in zip(each.keys, each.sizes, strict=True)}
+        self.counts = add_counts(each.totals for each in listed)
+
+    async def remove(self, keys: Collection[str]) -> None:
+        for key in keys:
+            self._rows.pop(key, None)
+
+    async def rows(self) -> AsyncGenerator[Sequence[Row], None]:
+        rows = [Row(*item) for item in self._rows.items()]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            yield rows[start : start + ROWS_AT_ONCE]
+
+
+def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def require_done(result: bytes | TaskFailed) -> bytes:
+    if isinstance(result, TaskFailed):
+        raise (RetryLater if result.is_retriable else NeedsOperator)(f"a task has failed: {result.error}")
+    return result
 
 
 async def attempt(run: RunTask, task: str, context: TaskContext, plan: bytes) -> bytes | TaskFailed:

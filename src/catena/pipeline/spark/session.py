@@ -38,6 +38,9 @@ TRIES = 3
 """Of a task whose worker or executor dies; what a task raises is a result, and not tried again by Spark."""
 JVM_END_MAX_S = 120
 """It takes a second; but the one that writes the class archive (archive.py) does so as it ends."""
+QUICK_TO_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""A small collector and the fast compiler: the bytes of the log do not come through the JVM. An option that is given
+comes behind these, and wins."""
 CONNECT_PORT = 15002
 CONNECT_MAX_S = 10
 CONNECT_RETRIES = 6
@@ -162,8 +165,7 @@ def _conf(master: str, folder: Path, java: Java, options: Mapping[str, str], sho
 
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J.format(level="info" if show_log else "error"))
-    # The driver only schedules: a small collector and the fast compiler suit it.
-    java_options = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile=file:{log4j}"]
+    java_options = [*QUICK_TO_START, f"-Dlog4j2.configurationFile=file:{log4j}"]
     archive = class_archive(java, pyspark.__version__)
     if archive is not None and archive.file.exists():
         java_options.append(f"{archive.use}{archive.file}")
@@ -183,6 +185,7 @@ def _conf(master: str, folder: Path, java: Java, options: Mapping[str, str], sho
         ours |= {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
     if on_this_machine(master):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        ours |= {"spark.executor.extraJavaOptions": " ".join(QUICK_TO_START)}
     always = {
         "spark.master": master,
         "spark.driver.extraJavaOptions": " ".join([*(f'"{option}"' for option in java_options), given]).strip(),

@@ -12,23 +12,27 @@ Spark again in two halves, and so on, until that one is alone and fails alone.
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from catena.errors import RetryLater
 from catena.pipeline.spark.engine import EarlyAnswers, engine_of
 from catena.pipeline.spark.session import TRIES, first_line, open_spark
-from catena.pipeline.spark.worker import ANSWERS_SCHEMA, Job, decode_answer
+from catena.pipeline.spark.table import SparkTable
+from catena.pipeline.spark.worker import ANSWERS_SCHEMA, Answer, Job, decode_answer
 from catena.pipeline.tasks import OpenObjects, RunTask, run_task
-from catena.pipeline.work import Executor, TaskFailed, Usage
+from catena.pipeline.work import Executor, Table, TaskFailed, Usage
 from catena.runtime import Entropy, SystemEntropy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 JOBS_MAX = 8
 JOB_BYTES_MAX = 64 << 20
@@ -51,6 +55,11 @@ class _Run:
     given_up: int = 0
     trouble: Exception | None = None
     """What `done` raised while Spark was at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class _GaveUp:
+    error: Exception
 
 
 class SparkWork:
@@ -94,6 +103,16 @@ class SparkWork:
             del self._runs[run.name]
         return [run.results[number] for number in range(len(plans))]
 
+    @asynccontextmanager
+    async def table(self, task: str, plans: Sequence[bytes]) -> AsyncIterator[Table]:
+        tag = self._entropy.hex_id()
+        table = SparkTable(self._session, functools.partial(self._in_thread, tag))
+        try:
+            await table.fill(Job(tag, task, self._run, self._store, None), plans, self._add_usage)
+            yield table
+        finally:
+            await table.close()
+
     async def _do(self, run: _Run, numbers: Sequence[int]) -> None:
         error = await self._run_job(run, numbers)
         left = [number for number in numbers if number not in run.results]
@@ -114,25 +133,46 @@ class SparkWork:
 
     async def _run_job(self, run: _Run, numbers: Sequence[int]) -> Exception | None:
         """Whatever is known of the plans at its end is in the run's results; returned is why Spark gave it up."""
-        job = asyncio.wrap_future(self._jobs.submit(self._collect, run, numbers))
-        gave_up: Exception | None = None
-        try:
-            for number, answer in await asyncio.shield(job):
-                self._answered(run, number, answer)
-        except asyncio.CancelledError:
-            await self._cancel(run, job)
-            raise
-        except _spark_errors() as error:
-            gave_up = error
+        answers = await self._blocking(run.name, lambda: self._collect(run, numbers))
+        for number, answer in [] if isinstance(answers, _GaveUp) else answers:
+            self._answered(run, number, answer)
         if run.trouble is not None:
             raise run.trouble
-        return gave_up
+        return answers.error if isinstance(answers, _GaveUp) else None
 
-    async def _cancel(self, run: _Run, job: asyncio.Future[Any]) -> None:
+    async def _in_thread(self, tag: str, do: Callable[[], T]) -> T:
+        result = await self._blocking(tag, do)
+        if isinstance(result, _GaveUp):
+            message = f"Spark gave it up after {TRIES} tries: {first_line(result.error)}"
+            raise RetryLater(message) from result.error
+        return result
+
+    async def _blocking(self, tag: str, do: Callable[[], T]) -> T | _GaveUp:
+        """In a thread. Cancelled, it ends what Spark does for it; nobody is there then to catch an error of Spark's,
+        so these are returned."""
+
+        def tagged() -> T | _GaveUp:
+            try:
+                self._engine.begin(tag)
+                try:
+                    return do()
+                finally:
+                    self._engine.end(tag)
+            except _spark_errors() as error:
+                return _GaveUp(error)
+
+        job = asyncio.wrap_future(self._jobs.submit(tagged))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await self._cancel(tag, job)
+            raise
+
+    async def _cancel(self, tag: str, job: asyncio.Future[Any]) -> None:
         """More than once: a job that has not begun yet can't be found."""
         for _ in range(CANCEL_TRIES):
             try:
-                await asyncio.wrap_future(self._control.submit(self._engine.cancel, run.name))
+                await asyncio.wrap_future(self._control.submit(self._engine.cancel, tag))
                 await asyncio.wait_for(asyncio.shield(job), CANCEL_PAUSE_S)
             except TimeoutError:
                 continue
@@ -141,7 +181,6 @@ class SparkWork:
             return
 
     def _collect(self, run: _Run, numbers: Sequence[int]) -> list[tuple[int, bytes]]:
-        """In a thread of its own, where it blocks."""
         import pyarrow
 
         rows = pyarrow.table(
@@ -152,12 +191,8 @@ class SparkWork:
             }
         )
         job = Job(run.name, run.task, self._run, self._store, self._inbox)
-        self._engine.begin(run.name)
-        try:
-            plans = self._session.createDataFrame(rows).repartitionById(len(numbers), "place")
-            answers = plans.mapInArrow(job, ANSWERS_SCHEMA).collect()
-        finally:
-            self._engine.end(run.name)
+        plans = self._session.createDataFrame(rows).repartitionById(len(numbers), "place")
+        answers = plans.mapInArrow(job, ANSWERS_SCHEMA).collect()
         return [(row["number"], bytes(row["answer"])) for row in answers]
 
     def _deliver(self, answers: EarlyAnswers) -> None:
@@ -183,8 +218,11 @@ class SparkWork:
         if number in run.results:
             return
         answer = decode_answer(data)
-        self._usage[answer.executor] = self._usage.get(answer.executor, Usage()) + answer.usage
+        self._add_usage(answer)
         self._finish(run, number, answer.outcome())
+
+    def _add_usage(self, answer: Answer) -> None:
+        self._usage[answer.executor] = self._usage.get(answer.executor, Usage()) + answer.usage
 
     def _finish(self, run: _Run, number: int, result: bytes | TaskFailed) -> None:
         run.results[number] = result

@@ -14,6 +14,10 @@ __all__ = ["OpenObjects", "RunTask", "TaskContext", "run_task"]
 
 async def run_task(name: str, context: TaskContext, plan: bytes) -> bytes:
     match name:
+        case "audit":
+            from catena.pipeline.tasks import audit
+
+            return await audit.run(context, plan)
         case "probe":
             from catena.pipeline.tasks import probe
 
@@ -22,5 +26,13 @@ async def run_task(name: str, context: TaskContext, plan: bytes) -> bytes:
             from catena.pipeline.tasks import segments
 
             return await segments.run(context, plan)
+        case "listing":
+            from catena.pipeline.tasks import listing
+
+            return await listing.run(context, plan)
+        case "deleting":
+            from catena.pipeline.tasks import deleting
+
+            return await deleting.run(context, plan)
         case _:
             raise ConfigError(f"there is no task {name!r}: is this worker's version of Catena the driver's?")

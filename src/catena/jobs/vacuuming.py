@@ -1,0 +1,27 @@
+"""Delete the objects that nothing refers to; see `catena.pipeline.vacuum`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catena.config import Settings
+from catena.jobs.opening import OpenWork, on_spark, open_site
+from catena.pipeline.vacuum import VacuumProgress, VacuumReport, check_grace
+from catena.pipeline.vacuum import vacuum as run_vacuum
+from catena.runtime import SystemClock, SystemEntropy
+
+
+async def vacuum(
+    settings: Settings,
+    dry_run: bool = False,
+    open_work: OpenWork | None = None,
+    show: Callable[[VacuumProgress], None] = lambda _: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> VacuumReport:
+    """The writers of other nodes are taken to have the same deadline as these settings say."""
+    check_grace(settings.pipeline.vacuum, settings.diskless.writer.commit_deadline_ms)
+    async with (
+        open_site(settings, SystemClock(), SystemEntropy()) as (site, _),
+        (open_work or on_spark(settings))() as work,
+    ):
+        return await run_vacuum(site, work, settings.pipeline.vacuum, dry_run, show, should_stop)

@@ -1,0 +1,180 @@
+"""What is referred to, read in the order in which references move: so that none is missed while others work.
+
+**WAL blobs.** A committed blob is named by `pending` in the control record, then by an index entry, which is written
+before `pending` is replaced. The entry is deleted only after the chain has moved the boundary beyond it, and then the
+records are in a segment and nobody needs the blob. So `pending` is read first and the index second: a blob that is in
+neither was not committed when `pending` was read, or its records had been moved. In the other order a blob that is
+materialized between the two reads would be seen by neither.
+
+**Segments and manifests.** The chain names the one manifest that counts, and the one job (`tiering`) that may replace
+it. What that job has written, all of it, is referred to. A job that is not named any more can't finish, however long it
+has slept: what it wrote is nobody's. A job that is named later writes under a new name, which is not in the listing,
+and takes over segments only from the manifest that the chain named when it began; that is the one read here, or one
+that follows from it. So it does not matter how fast jobs come and go after the chain was read.
+
+**Manifests that are gone.** Between the reads of chain and manifest a job may finish and another vacuum may delete
+the manifest. Then the chain names another one, which is read instead: the argument holds for that later chain alone.
+If the chain still names the same, it is an error.
+
+**Topics.** Records of topics are read before tombstones of deleted ones, since a tombstone is written before the record
+says DELETED. A topic that is created, or gets partitions, later than this refers to nothing in the listing.
+
+Whatever can't be read or understood raises an error that names it. Nothing is deleted on doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from catena.errors import Corrupt, ObjectMissing
+from catena.loglets.diskless.blobs import object_key
+from catena.loglets.diskless.records import IndexEntry, decode_control
+from catena.meta import keys
+from catena.meta.base import SCAN_LIMIT, MetaStore, Record
+from catena.pipeline.site import Place, Site
+from catena.pipeline.tier import load_manifest
+from catena.runtime.tasks import map_bounded
+from catena.types import TopicPartition
+from catena.virtual_log.chain import Chain
+from catena.virtual_log.topics import TopicRecord, decode_topic
+
+AT_ONCE = 16
+"""Partitions that the meta store is asked about at the same time."""
+CHUNK = 50_000
+"""References that are handed over together."""
+MAX_ATTEMPTS = 10
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    topic: TopicRecord
+    deleted_at_ms: int
+
+
+class Topics(NamedTuple):
+    referring: list[TopicRecord]
+    """Those that there are, those that are being deleted, and those that were deleted not long ago."""
+    expired: list[TopicRecord]
+    """Deleted so long ago that nobody can write to them any more."""
+
+
+async def find_topics(meta: MetaStore, cutoff_ms: int) -> Topics:
+    """Those that were deleted before the cutoff are expired."""
+    topics = [decode_topic(record) for record in await _scan(meta, keys.TOPICS)]
+    tombstones = [_decode_tombstone(record) for record in await _scan(meta, keys.DELETED)]
+    referring = {topic.topic_id: topic for topic in topics if topic.state != "DELETED"}
+    expired = []
+    for topic, deleted_at_ms in ((each.topic, each.deleted_at_ms) for each in tombstones):
+        if topic.topic_id in referring:
+            continue  # whoever deletes it is not done yet, whatever its tombstone says
+        if deleted_at_ms < cutoff_ms:
+            expired.append(topic)
+        else:
+            referring[topic.topic_id] = topic
+    return Topics(list(referring.values()), expired)
+
+
+async def forget_topic(meta: MetaStore, topic: TopicRecord) -> None:
+    """Delete all that the meta store knows of a topic that is expired; the tombstone last, so that anyone goes on."""
+    partitions = f"{keys.ROOT}/{topic.topic_id}/partitions/"
+    await meta.delete_range(partitions, keys.after(partitions))
+    await meta.delete(keys.deleted(topic.topic_id))
+
+
+class References:
+    """Of partitions, handed to `take` as keys of objects, in chunks; some may come more than once."""
+
+    def __init__(self, site: Site, take: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        self._site = site
+        self._take = take
+        self._found: set[str] = set()
+
+    async def read(self, places: Sequence[Place]) -> None:
+        """All of them have been taken when this returns."""
+        await map_bounded(AT_ONCE, self._read_partition, places)
+        await self._hand_over()
+
+    async def _read_partition(self, place: Place) -> None:
+        """The order of the three is what makes it safe."""
+        await self._read_pending(place.tp)
+        await self._read_index(place.tp)
+        await self._read_chain(place)
+
+    async def _read_pending(self, tp: TopicPartition) -> None:
+        record = await self._site.meta.get(keys.control(tp))
+        control = decode_control(record.key, record.value) if record is not None else None
+        if control is not None and control.pending is not None:
+            self._found.update(_blob_of(tp, entry) for entry in control.pending.entries)
+
+    async def _read_index(self, tp: TopicPartition) -> None:
+        async for entry in self._site.index_entries(tp, 0):
+            self._found.add(_blob_of(tp, entry))
+            if len(self._found) >= CHUNK:
+                await self._hand_over()
+
+    async def _read_chain(self, place: Place) -> None:
+        tp, missing = place.tp, ""
+        for _ in range(MAX_ATTEMPTS):
+            chain = (await self._site.chains.load(tp, place.kind)).chain
+            if chain.tiering is not None:
+                await self._add_job(tp, chain.tiering)
+            if chain.tiered is None:
+                return
+            key = _manifest_of(tp, chain)
+            try:
+                manifest = await load_manifest(self._site, tp, chain)
+            except ObjectMissing:
+                if key == missing:
+                    break
+                missing = key
+                continue
+            assert manifest is not None
+            self._found.add(key)
+            self._found.update(segment.key for segment in manifest.segments)
+            return
+        raise ObjectMissing(missing)
+
+    async def _add_job(self, tp: TopicPartition, job: str) -> None:
+        """What it has written so far; what it will write is too young to be in the listing."""
+        self._found.add(keys.manifest(tp, job))
+        async for info in self._site.objects.list(f"{keys.segment_prefix(tp)}{job}/"):
+            self._found.add(info.key)
+
+    async def _hand_over(self) -> None:
+        found, self._found = self._found, set()
+        if found:
+            await self._take(found)
+
+
+async def _scan(meta: MetaStore, prefix: str) -> list[Record]:
+    records: list[Record] = []
+    start, end = prefix, keys.after(prefix)
+    while page := await meta.scan(start, end):
+        records += page
+        if len(page) < SCAN_LIMIT:
+            break
+        start = page[-1].key + "\0"
+    return records
+
+
+def _blob_of(tp: TopicPartition, entry: IndexEntry) -> str:
+    key = object_key(entry.data_key)
+    if "://" in key:
+        raise Corrupt(f"{tp}: the index entry of offset {entry.end_offset} names {key}, which is no place we know")
+    return key
+
+
+def _manifest_of(tp: TopicPartition, chain: Chain) -> str:
+    key = chain.tiered.params.get("manifest") if chain.tiered is not None else None
+    if not isinstance(key, str):
+        raise Corrupt(f"meta record {keys.chain(tp)}: its tiered link names no manifest")
+    return key
+
+
+def _decode_tombstone(record: Record) -> Tombstone:
+    try:
+        return msgspec.json.decode(record.value, type=Tombstone)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"meta record {record.key} can't be read: {error}") from error
