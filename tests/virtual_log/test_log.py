@@ -25,7 +25,7 @@ from catena.meta.base import Watch
 from catena.testing.contracts.loglet import EVERYTHING, Stamp, make_entry, values_of
 from catena.testing.faults import Fail, FaultyMeta, Stall
 from catena.virtual_log import chain as chains
-from catena.virtual_log.log import MAX_AGE_S, VirtualLog
+from catena.virtual_log.log import VirtualLog
 from tests.virtual_log.cluster import Cluster, read_all, tiered
 
 LONG_S = 30
@@ -426,47 +426,6 @@ class TestLostBytes:
         other = await (await cluster.node()).log()
         with pytest.raises(Corrupt, match=key[kind]):
             await (other.read(0, EVERYTHING) if kind == "index" else other.append(entry))
-
-
-class TestAge:
-    """What this node keeps in memory must not hide for long what others do to the log."""
-
-    async def test_what_another_node_has_trimmed_is_soon_not_read_any_more(self, cluster: Cluster) -> None:
-        log, other = await cluster.logs(2)
-        await append_each(log, "a", "b", "c", "d")
-        assert await read_all(log) == await read_all(other) == ["a", "b", "c", "d"]
-        await other.trim(3)
-        cluster.stores.quick_clock.leap(MAX_AGE_S + 1)
-        for reader in (log, other):
-            with pytest.raises(OffsetOutOfRange):
-                await reader.read(0, EVERYTHING)
-            assert reader.seen_start == 3
-            assert await read_all(reader, 3) == ["d"]
-
-    async def test_the_index_is_looked_at_again_sooner(self, cluster: Cluster) -> None:
-        log, other = await cluster.logs(2)
-        await append_each(log, "a", "b", "c", "d")
-        assert await read_all(other) == ["a", "b", "c", "d"]
-        await log.trim(3)
-        cluster.stores.quick_clock.leap(1.5)
-        with pytest.raises(OffsetOutOfRange):
-            await other.read(0, EVERYTHING)
-
-    async def test_a_reader_that_is_far_behind_knows_how_far(self, cluster: Cluster) -> None:
-        log, other = await cluster.logs(2)
-        await append_each(log, *"abcdefgh")
-        await other.read(0, 1)
-        assert other.seen_tail == 8
-        await append_each(log, "i")
-        cluster.stores.quick_clock.leap(MAX_AGE_S + 1)
-        await other.read(0, 1)
-        assert other.seen_tail == 9
-
-    async def test_reads_go_on_where_the_last_link_is_elsewhere(self, cluster: Cluster) -> None:
-        log, other = await cluster.logs(2)
-        await append_each(log, "a")
-        await log.reconfigure("memory", {"medium": "of another process"})
-        assert [batch.offset for batch in await other.read(0, EVERYTHING)] == [0]
 
 
 class TestBoundary:

@@ -138,6 +138,33 @@ def test_a_large_frame_grows_with_what_has_arrived() -> None:
     assert got == [data[4:]]
 
 
+@given(st.integers(SMALL, MAX), st.integers(0, SMALL), st.integers(1, 100))
+def test_a_large_frame_grows_where_it_is_received_and_says_so_before(size: int, ahead: int, cut: int) -> None:
+    frames = Frames(MAX)
+    data = framed(bytes(number % 251 for number in range(size)))
+    assert list(receive(frames, data[: 4 + min(ahead, SMALL - 4)], always(SMALL))) == []
+    asked = [frames.wants]
+    assert asked == [min(size, FIRST)]
+    got: list[memoryview] = []
+    at = 4 + min(ahead, SMALL - 4)
+    while not got:
+        granted = sum(asked)
+        space = frames.space()
+        assert frames.wants == 0
+        assert frames.filled + len(space) == granted, "it has what it asked for, and no more"
+        count = min(cut, len(space))
+        space[:count] = data[at : at + count]
+        at += count
+        got = list(frames.received(count))
+        assert bool(frames.wants) == (frames.filled == granted)
+        if frames.wants:
+            assert frames.wants == min(granted, size - granted)
+            asked.append(frames.wants)
+    assert got == [data[4:]]
+    assert sum(asked) == size
+    assert frames.wants == 0
+
+
 @pytest.mark.usefixtures("real_buffers")
 def test_what_is_announced_is_not_believed() -> None:
     frames = Frames(1 << 30)

@@ -6,8 +6,8 @@ Requests start one after the other, as Kafka does, so that a producer's batches 
 what a handler leaves for later (an append on its way to the store) goes on while the next one starts.
 
 Bounded: bytes and number of requests that were taken and not answered, of a connection and of all together; past it the
-socket is not read, and the client waits in its own send buffer. A large request is read only once it was let in, and
-then to its end (`budget`). A client that does not take its answers, or stops in the middle of a request, is cut off.
+socket is not read, and the client waits in its own send buffer. A large request is read only as far as it was granted
+room (`budget`). A client that does not take its answers, or stops in the middle of a request, is cut off.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ LEAST_BYTES = 1024
 """Who sends fewer in the time of `stalled_max_ms`, within a request, has stalled."""
 LEAST_BYTES_PER_S = 1 << 20
 """Who sends a large request more slowly than this for more than `stalled_max_ms`, while others wait, is cut off."""
+HELD_UP_S = 2.0
+"""Who sends nothing for so long within a large request, while others wait, is cut off."""
 SEND_BYTES = 1 << 20
 """About so much is given to the socket at once."""
 
@@ -57,8 +59,8 @@ class ConnectionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     in_flight_max_bytes: Positive = 32 << 20
     """Of one connection. A larger request is taken when it is alone."""
     total_max_bytes: Positive = 96 << 20
-    """Of all connections; below what the writers hold, so that producers wait and hear of no error. As many again of
-    large requests may be on their way in, and as many of very large ones."""
+    """Of all connections; below what the writers hold, so that producers wait and hear of no error. As many again, and
+    one request, may be on their way in."""
     answers_max_bytes: Positive = 256 << 20
     """Of answers of all connections that clients have not taken yet; fetches get less when they come near it."""
     max_connections: Positive = 10_000
@@ -103,9 +105,11 @@ class Connection(asyncio.BufferedProtocol):
         self._requests: deque[memoryview] = deque()
         self._answers: deque[_Pending] = deque()
         self._held_bytes = self._held = self._charged = self._waits = 0
-        self._inside = 0
-        """The size of the large request that was let in and is not complete."""
-        self._inside_since = 0.0
+        self._large = self._inside = self._asked = 0
+        """The size of the large request that was let in or waits for it; the bytes of it that were granted, and those
+        that it waits for."""
+        self._inside_since = self._asked_at = 0.0
+        """The first one without the time in which it waited and was not read."""
         self._reading = True
         self._ending = self._lost = self._hung_up = False
         self._handling: int | None = None
@@ -142,12 +146,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._requests and not self._tasks.closed:
                 self._tasks.spawn("finish what was sent", self._handle_requests())
         self._wake_handler.set()
-        if self._inside:
-            self._budget.leave(self._inside)
-        elif self._frames.large:
-            self._budget.wait_no_more(self._frames.large, self._let_in)
+        if self._large:
+            self._budget.leave(self._large, self._inside, self._let_in)
         self._budget.give_back(self._charged)
-        self._held = self._held_bytes = self._charged = self._waits = self._inside = 0
+        self._held = self._held_bytes = self._charged = self._waits = self._large = self._inside = self._asked = 0
         self._answer_budget.give_back(self._untaken)
         self._untaken = 0
         self._answers.clear()
@@ -175,9 +177,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._inside:
             if self._frames.large:
+                if self._frames.wants and not self._ask():
+                    self.throttle()
                 return
-            self._budget.leave(self._inside)
-            self._inside = 0
+            self._budget.leave(self._large, self._inside, self._let_in)
+            self._large = self._inside = 0
         self._wake_handler.set()
         self.throttle()
 
@@ -210,8 +214,11 @@ class Connection(asyncio.BufferedProtocol):
             self.hang_up("it does not take its answers")
         elif self._reading and self._frames.is_within and now - self.last_advanced > stalled_s:
             self.hang_up("it does not send the rest of a request")
-        elif self._inside and self._budget.is_awaited(self._inside) and self._is_slow(now - stalled_s):
-            self.hang_up("it sends a large request too slowly, and others wait")
+        elif self._inside and self._reading and self._budget.is_awaited(self._large):
+            if now - self.last_seen > HELD_UP_S:
+                self.hang_up("it stopped within a large request while others wait")
+            elif self._is_slow(now - stalled_s):
+                self.hang_up("it sends a large request too slowly, and others wait")
         elif not self.is_busy and now - self.last_seen > self._settings.idle_max_ms / 1000:
             self._transport.close()
 
@@ -239,12 +246,13 @@ class Connection(asyncio.BufferedProtocol):
     def throttle(self) -> None:
         """Read, or do not, as the bounds say."""
         settings = self._settings
-        if self._ending or self._inside:
-            full = self._ending
+        if self._ending or self._asked or self._inside:
+            full = self._ending or self._asked > 0
         elif self._held >= settings.in_flight_max_requests or self._held_bytes >= settings.in_flight_max_bytes:
             full = True
         elif self._frames.large:
-            full = not self._enter(self._frames.large)
+            # Behind a request that waits for others it would be kept long, and only what is done soon need not count.
+            full = self._waits > 0 or not self._ask()
         else:
             full = self._budget.is_spent
             if full:
@@ -257,16 +265,22 @@ class Connection(asyncio.BufferedProtocol):
                 self.last_seen = self.last_advanced = self._clock.monotonic()
                 self._transport.resume_reading()
 
-    def _enter(self, large: int) -> bool:
-        # Behind a request that waits for others it would be kept for long, and only what is done soon need not count.
-        if self._waits or not self._budget.enter(large, self._let_in):
+    def _ask(self) -> bool:
+        """Whether the buffer of the large request may be made, or grow; if not, it waits for that."""
+        self._large, self._asked, self._asked_at = self._frames.large, self._frames.wants, self._clock.monotonic()
+        if not self._budget.ask(self._large, self._asked, self._let_in):
             return False
-        self._inside, self._inside_since = large, self._clock.monotonic()
+        self._granted(self._asked_at)
         return True
 
     def _let_in(self) -> None:
-        self._inside, self._inside_since = self._frames.large, self._clock.monotonic()
+        self._granted(self._clock.monotonic())
         self.throttle()
+
+    def _granted(self, now: float) -> None:
+        self._inside_since = self._inside_since + now - self._asked_at if self._inside else now
+        self._inside += self._asked
+        self._asked = 0
 
     async def _handle_requests(self) -> None:
         while True:

@@ -20,6 +20,8 @@ from catena.wire.requests import Request
 log = logging.getLogger(__name__)
 
 CHECK_S = 5.0
+CHECK_AWAITED_S = 1.0
+"""How often it is while some wait for others."""
 DRAIN_POLL_S = 0.02
 
 Port: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65535)]
@@ -117,9 +119,15 @@ class Server:
         self._connections.pop(connection, None)
 
     async def _check(self) -> None:
+        due = self._clock.monotonic() + CHECK_S
         while True:
-            await self._clock.sleep(CHECK_S)
+            await self._clock.sleep(CHECK_AWAITED_S)
+            if self._clock.monotonic() < due and not self._budget.has_waiting:
+                continue
             self._bad_connections.check()
+            # What has arrived is read first: a node that was held up itself blames no client for that.
+            await self._clock.sleep(0)
             now = self._clock.monotonic()
+            due = now + CHECK_S
             for connection in list(self._connections):
                 connection.check(now)

@@ -2,8 +2,8 @@
 
 Bytes are received into `space()` and announced by `received(n)`. Small frames are cut out of one buffer; a large one
 gets a buffer of its own, into which the rest of it is received, so that its bytes are never copied. What a client
-announces is not believed before it comes: the buffer of a large frame is made when its rest is received, not before,
-and grows with what has arrived.
+announces is not believed before it comes: the buffer of a large frame begins small, and is doubled as often as it is
+full. It is made and grows in `space()` alone, by as much as `wants` has said: whoever counts bytes asks before that.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from catena.wire.reader import WireError
 
 SMALL_BYTES = 16 << 10
-FIRST_BYTES = 4 << 20
-"""What a large frame is given at first; it is doubled as often as it fills up."""
+FIRST_BYTES = (1 << 20) + (16 << 10)
+"""What a large frame is given at first: enough for a batch of `max.message.bytes` as it is by default."""
 SIZE_BYTES = 4
 
 
@@ -31,6 +31,8 @@ class Frames:
         """The size of the large frame that has begun and is not complete, if there is one."""
         self.filled = 0
         """So much of it has arrived in its own buffer."""
+        self.wants = 0
+        """By so many bytes its buffer has to grow before more is received; 0: there is room."""
         self._buffer: memoryview | None = None
 
     @property
@@ -40,10 +42,10 @@ class Frames:
 
     def space(self) -> memoryview:
         """Where to receive the next bytes; never empty."""
+        if self.wants:
+            self._grow()
         if self._buffer is not None:
             return self._buffer[self.filled :]
-        if self.large:
-            return self._begin_large()
         return self._small[self._end :]
 
     def received(self, count: int) -> Iterator[memoryview]:
@@ -60,6 +62,7 @@ class Frames:
             if size > self._end - begin:
                 if size > SMALL_BYTES - SIZE_BYTES:
                     self.large, self._start = size, begin
+                    self.wants = min(size, FIRST_BYTES)
                     return
                 break
             self._start = begin + size
@@ -67,12 +70,16 @@ class Frames:
             yield memoryview(bytes(self._small[begin : begin + size]))
         self._make_room()
 
-    def _begin_large(self) -> memoryview:
-        self.filled = self._end - self._start
-        self._buffer = memoryview(bytearray(min(self.large, FIRST_BYTES)))
-        self._buffer[: self.filled] = self._small[self._start : self._end]
-        self._start = self._end = 0
-        return self._buffer[self.filled :]
+    def _grow(self) -> None:
+        if self._buffer is None:
+            self.filled = self._end - self._start
+            larger = memoryview(bytearray(self.wants))
+            larger[: self.filled] = self._small[self._start : self._end]
+            self._start = self._end = 0
+        else:
+            larger = memoryview(bytearray(self.filled + self.wants))
+            larger[: self.filled] = self._buffer
+        self._buffer, self.wants = larger, 0
 
     def _received_large(self, count: int) -> Iterator[memoryview]:
         assert self._buffer is not None
@@ -82,9 +89,7 @@ class Frames:
             self.large = self.filled = 0
             yield frame
         elif self.filled == len(self._buffer):
-            larger = memoryview(bytearray(min(self.large, 2 * self.filled)))
-            larger[: self.filled] = self._buffer
-            self._buffer = larger
+            self.wants = min(self.large - self.filled, self.filled)
 
     def _make_room(self) -> None:
         if self._start == self._end:
