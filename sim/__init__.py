@@ -13,6 +13,12 @@
     trial         one run and its verdict; `run` does it for a seed
     mutations     deliberate bugs, each of which the above must catch
 
+The same with jobs of the pipeline beside the nodes, in bursts an hour apart, since drivers may sleep for so long:
+
+    pipeline_scenario, pipeline_steps, pipeline_run, pipeline_mutations   as those above
+    pipeline_cluster   drivers on machines of their own: the product's `TierPass` and `vacuum`, tasks in their process
+    pipeline_workload  the clients of the log, and drivers that race, die and sleep
+
 The same for consumer groups and their coordinators, on the same loop, chaos, stores and machines:
 
     group_scenario, group_steps, group_cluster, group_history     as those above

@@ -3,7 +3,8 @@
 python -m sim run --seeds 20000          all seeds from 0 on; the first failure prints the command that replays it
 python -m sim run --seed 1234 -v         one seed of the log, with a transcript of what every client asked and was told
 python -m sim run --scenario groups ...  only this scenario: consumer groups and their coordinators
-python -m sim mutations                  each deliberate bug of both must be caught
+python -m sim run --scenario pipeline    the log, with jobs beside it that tier and vacuum
+python -m sim mutations                  each deliberate bug of all scenarios must be caught
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from typing import NamedTuple
 
-from sim import group_mutations, group_run, mutations, run
+from sim import group_mutations, group_run, mutations, pipeline_mutations, pipeline_run, run
 from sim.chaos import AWAIT, Blow, Moment, Tally
 from sim.group_steps import GROUP_STEPS
 from sim.mutating import Mutation
+from sim.pipeline_steps import PIPELINE_STEPS
 from sim.steps import STEPS
 from sim.trial import Result
 
@@ -38,7 +40,8 @@ class Scenario(NamedTuple):
 
 LOG = Scenario("log", run.run_seed, STEPS, mutations.MUTATIONS)
 GROUPS = Scenario("groups", group_run.run_seed, GROUP_STEPS, group_mutations.GROUP_MUTATIONS)
-SCENARIOS = {scenario.name: scenario for scenario in (LOG, GROUPS)}
+PIPELINE = Scenario("pipeline", pipeline_run.run_seed, PIPELINE_STEPS, pipeline_mutations.PIPELINE_MUTATIONS)
+SCENARIOS = {scenario.name: scenario for scenario in (LOG, GROUPS, PIPELINE)}
 
 
 def main(words: list[str] | None = None) -> int:

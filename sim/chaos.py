@@ -99,8 +99,10 @@ class Chaos:
             self._loop.call_soon(self._on_crash, process, context=self._loop.outside)
         else:
             self._loop.pause(process)
-            pause_s = PAUSE_S_MAX * self._random.random() ** 2
-            self._loop.call_later(pause_s, self._resume, process, context=self._loop.outside)
+            self._loop.call_later(self._draw_pause_s(process), self._resume, process, context=self._loop.outside)
+
+    def _draw_pause_s(self, _process: Process) -> float:
+        return PAUSE_S_MAX * self._random.random() ** 2
 
     def _draw_blow(self) -> Blow:
         return Blow.PAUSE if self._random.random() < self._faults.pauses else Blow.CRASH

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from catena.config import Settings
 from catena.loglets.memory import MemoryMedium
 from catena.node import Node
-from catena.objects.memory import MemoryObjects
 from catena.virtual_log.log import VirtualLog
 from sim.chaos import Chaos, Tally
 from sim.checker import Violation
@@ -19,7 +18,7 @@ from sim.loop import Chance, Process, SimLoop
 from sim.machine import Machine
 from sim.runtime import SimClock, SimEntropy
 from sim.scenario import Scenario
-from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, Wire, at_once
+from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, ObservedObjects, Wire, at_once
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ class LogMachine(Machine[Node]):
     async def _start_node(self, clock: SimClock, entropy: SimEntropy) -> Node:
         world = self._world
         return await Node.start(
-            Settings(diskless=world.scenario.diskless),
+            Settings(diskless=world.scenario.diskless, tiered=world.scenario.tiered),
             meta=world.meta_for_a_process(),
             objects=world.objects_for_a_process(),
             clock=clock,
@@ -105,14 +104,15 @@ class World:
         self.history = history
         self.tally = tally
         self.random = Chance(f"world {scenario.seed}")
-        self.chaos = Chaos(loop, self.random, scenario.processes, history, tally)
-        self.invariants = Invariants()
+        self.chaos = self._make_chaos()
         self.medium = MemoryMedium()
         clock = SimClock(loop)
         self._meta = ObservedMeta(clock)
+        self._objects = ObservedObjects(clock)
+        self.invariants = Invariants(self._objects.peek)
         self._meta.observer = self.invariants.changed
         self._meta.index_observer = self.invariants.index_put
-        self._objects = MemoryObjects(clock)
+        self._objects.observer = self.invariants.object_deleted
         shared = (scenario.watches, self.chaos, history, tally)
         self._meta_wire = Wire("meta", loop, self.random, scenario.meta, *shared)
         self._object_wire = Wire("object", loop, self.random, scenario.objects, *shared)
@@ -148,6 +148,9 @@ class World:
 
     def objects_for_a_process(self) -> FaultyObjects:
         return FaultyObjects(self._objects, self._object_wire)
+
+    def _make_chaos(self) -> Chaos:
+        return Chaos(self.loop, self.random, self.scenario.processes, self.history, self.tally)
 
     def _crashed(self, process: Process) -> None:
         for machine in self.machines:

@@ -2,23 +2,37 @@
 
 The TLA+ invariants of the leaderless log, stated over our records and, where they speak of time, over each change:
 
-    S1  an index entry and a handoff are written once, and the end of a link is; an epoch names one link only
+    S1  an index entry and a handoff are written once, and the end of a link is; an epoch names one link only, and its
+        base moves only with the boundary; leader epochs of offsets never change
     S2  `next` and the epoch of a control record never go back; nor do `start` and `next_epoch` of a chain
     S3  a fenced control record takes no append; a link is closed only where its control record is fenced
+    S4  (CompactionPreservesData) every offset from the start to the tail is once in the tiered manifest, the index or
+        `pending`; a segment holds the bytes of the runs that it stands for, and as long as the chain names a manifest,
+        it is there with all its segments that are not below the start
+    S5  (NoPhantomEntries) what an index entry or `pending` names is there
+    S6  (cursor <= counter) the boundary never goes back, and never passes `next`
     S7  no two index entries overlap, and none lies at or beyond `next`
     S8  every offset below `next` that a reader may ask for is in the index or in `pending`
-    S9  an index entry comes up below the boundary only by a writer that had looked before the boundary passed it
+    S9  (SequentialCompactionSafety) only the job that the chain names commits, and only once: one that was abandoned or
+        had its place taken never does. What it commits goes on where the last commit ended, and has no segments
+        but its own and those that the chain named until then: others may be gone. An index entry
+        comes up below the boundary only by a writer that had looked before the boundary passed it
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import msgspec
 
+from catena.errors import Corrupt
+from catena.formats import manifest as manifests
+from catena.formats.segment import SegmentInfo
+from catena.loglets.diskless.blobs import as_batches, object_key
 from catena.loglets.diskless.records import Control, IndexEntry
 from catena.meta import keys
-from catena.virtual_log.chain import Chain, Link
+from catena.virtual_log.chain import TIERED, Chain, Link
 from sim.checker import Violation
 from sim.steps import kind_of
 
@@ -43,6 +57,38 @@ class PartitionState:
         """By epoch: kind and base of the link that was given it."""
         self.boundaries: list[tuple[int, int]] = [(0, 0)]
         """Each boundary and the number of the change that brought it."""
+        self.runs: dict[int, tuple[int, bytes]] = {}
+        """By first offset: end and bytes of each run that ever was in the index."""
+        self.segments: dict[str, SegmentInfo] = {}
+        """Of the manifest that the chain names."""
+        self.over: set[str] = set()
+        """Jobs that committed, were abandoned, or had their place taken."""
+        self.epochs: dict[int, int] = {}
+        """By offset: which epoch has written it."""
+
+    @property
+    def start(self) -> int:
+        return self.chain.start if self.chain is not None else 0
+
+    @property
+    def boundary(self) -> int:
+        return self.chain.boundary if self.chain is not None else 0
+
+    @property
+    def is_deleted(self) -> bool:
+        return self.chain is not None and self.chain.deleted
+
+    def references(self, readable: bool = True) -> dict[str, int]:
+        """Objects that readers may be sent to, and an offset for which; if not `readable`, all that anything names."""
+        start, boundary = (self.start, self.boundary) if readable else (-1, -1)
+        found = {key: info.base for key, info in self.segments.items() if info.end > start}
+        if self.chain is not None and self.chain.tiered is not None:
+            found[self.chain.tiered.params["manifest"]] = self.chain.tiered.base
+        pending = self.control.pending.entries if self.control is not None and self.control.pending is not None else ()
+        for entry in (*self.entries.values(), *pending):
+            if entry.end_offset >= boundary:
+                found[object_key(entry.data_key)] = entry.start_offset
+        return found
 
     def passed_at(self, offset: int) -> int | None:
         """The number of the change with which the boundary passed this offset."""
@@ -52,13 +98,12 @@ class PartitionState:
     def covers(self, start: int, end: int) -> int:
         """The first offset in [start, end) that is neither in the index nor in `pending`; `end` if there is none."""
         pending = self.control.pending.entries if self.control is not None and self.control.pending is not None else ()
-        by_start = {entry.start_offset: entry for entry in pending}
         at = start
         while at < end:
             found = bisect_left(self.ends, at)
             entry = self.entries[self.ends[found]] if found < len(self.ends) else None
             if entry is None or entry.start_offset > at:
-                entry = by_start.get(at)
+                entry = next((each for each in pending if each.start_offset <= at <= each.end_offset), None)
             if entry is None:
                 return at
             at = entry.end_offset + 1
@@ -66,7 +111,9 @@ class PartitionState:
 
 
 class Invariants:
-    def __init__(self) -> None:
+    def __init__(self, find_object: Callable[[str], bytes | None] | None = None) -> None:
+        """`find_object` looks into the object store; without it nothing is said about objects."""
+        self._find_object = find_object
         self.violations: list[Violation] = []
         self.partitions: dict[str, PartitionState] = {}
         self._changes = 0
@@ -94,18 +141,25 @@ class Invariants:
         if passed_at is not None and (looked is None or looked >= passed_at):
             self._broken("S9", f"{key} was put below the boundary, which had passed it at {passed_at}, seen {looked}")
 
+    def object_deleted(self, key: str) -> None:
+        for state in self.partitions.values():
+            if not state.is_deleted and (offset := state.references().get(key)) is not None:
+                rule = "S5" if key.startswith(keys.WAL_BLOBS) else "S4"
+                self._broken(rule, f"{state.prefix} offset {offset} is in {key}, which was deleted")
+
     def check_end(self) -> None:
         """Once everything is quiet: all that a reader may ask for can be found."""
         for state in self.partitions.values():
-            if state.control is None or (state.chain is not None and state.chain.deleted):
+            if state.is_deleted:
                 continue
-            for base, end in _diskless_ranges(state):
-                gap = state.covers(base, end)
-                if gap < end:
-                    self._broken("S8", f"{state.prefix} offset {gap} of [{base}, {end}) is in no index entry")
+            self._check_covered(state)
+            for key in state.references() if self._find_object is not None else ():
+                self._check_there(state, key)
 
     def _control_changed(self, state: PartitionState, new: Control) -> None:
         old, state.control = state.control, new
+        for pending in new.pending.entries if new.pending is not None else ():
+            self._check_there(state, object_key(pending.data_key))
         if new.pending is not None and new.pending.entries[-1].end_offset != new.next - 1:
             self._broken(
                 "S7", f"{state.prefix} pending ends at {new.pending.entries[-1].end_offset}, next is {new.next}"
@@ -117,9 +171,8 @@ class Invariants:
         if old.state == "FENCED" and new.epoch == old.epoch and (new.state, new.next) != (old.state, old.next):
             self._broken("S3", f"{state.prefix} fenced, but changed: {_brief(old)} then {_brief(new)}")
         if old.pending is not None and (new.pending is None or new.pending.append_id != old.pending.append_id):
-            boundary = state.chain.boundary if state.chain is not None else 0
             for entry in old.pending.entries:
-                if entry.end_offset >= boundary and entry.end_offset not in state.entries:
+                if entry.end_offset >= state.boundary and entry.end_offset not in state.entries:
                     self._broken("S8", f"{state.prefix} pending {entry.end_offset} was overwritten, and is in no index")
 
     def _index_changed(self, state: PartitionState, end: int, new: IndexEntry | None) -> None:
@@ -140,6 +193,8 @@ class Invariants:
                 self._broken("S7", f"{state.prefix} index entries {other} and {new} overlap")
         state.entries[end] = new
         state.ends.insert(at, end)
+        if end >= state.boundary and not state.is_deleted:
+            self._entry_created(state, new)
         if state.control is None or end >= state.control.next:
             self._broken("S7", f"{state.prefix} index entry {end} lies beyond next")
 
@@ -147,24 +202,123 @@ class Invariants:
         old, state.chain = state.chain, new
         if new.boundary > state.boundaries[-1][0]:
             state.boundaries.append((new.boundary, self._changes))
+        tiered = new.tiered
+        was_tiered = tiered is not None and (old is None or _link_of(old, tiered.epoch) is None)
         for link in new.links:
-            if state.links.setdefault(link.epoch, (link.kind, link.base)) != (link.kind, link.base):
-                self._broken("S1", f"{state.prefix} epoch {link.epoch} names {state.links[link.epoch]} and {link}")
+            named = state.links.setdefault(link.epoch, (link.kind, link.base))
+            if named != (link.kind, link.base):
+                state.links[link.epoch] = (link.kind, link.base)
+                if not (was_tiered and tiered is not None and named[0] == link.kind and link.base == tiered.end):
+                    self._broken("S1", f"{state.prefix} epoch {link.epoch} names {named} and {link}")
             if link.end is not None and (old is None or _link_of(old, link.epoch) is None or old.last.is_open):
                 self._check_closed(state, link)
+        if was_tiered and tiered is not None:
+            self._tiered(state, old, tiered)
+        if old is not None and old.tiering is not None and old.tiering != new.tiering:
+            state.over.add(old.tiering)
+        if tiered is None:
+            state.segments = {}
+        if not new.deleted:
+            self._check_covered(state)
+            self._check_epochs(state, new)
         if old is None:
             return
         if new.start < old.start or new.next_epoch < old.next_epoch or new.revision != old.revision + 1:
             self._broken("S2", f"{state.prefix} chain went back: {old} then {new}")
+        if new.boundary < old.boundary:
+            self._broken("S6", f"{state.prefix} boundary went back: {old} then {new}")
         if old.deleted and not new.deleted:
             self._broken("deleted", f"{state.prefix} chain came back")
         for link in old.links:
             now = _link_of(new, link.epoch)
             gone = link.end is not None and (link.end <= new.start or link.end == link.base)
+            if was_tiered and tiered is not None and tiered.end is not None:
+                gone = gone or link.kind == TIERED or (link.end is not None and link.end <= tiered.end)
             if now is None and not gone and not (link is old.last and new.last.base == link.base):
                 self._broken("S1", f"{state.prefix} {link} vanished from the chain")
             if now is not None and link.end is not None and now.end != link.end:
                 self._broken("S1", f"{state.prefix} {link} became {now}")
+
+    def _tiered(self, state: PartitionState, old: Chain | None, link: Link) -> None:
+        """A job has committed: the chain names its manifest now."""
+        key = link.params["manifest"]
+        job = key.rpartition("/")[2]
+        if old is None or old.tiering != job or job in state.over:
+            self._broken("S9", f"{state.prefix} job {job} committed, and the chain had {old and old.tiering}")
+        if old is not None and not (link.base <= max(old.start, old.links[0].base) and old.boundary <= (link.end or 0)):
+            self._broken("S9", f"{state.prefix} {link} does not go on from {old}")
+        if state.control is None or link.end is None or link.end > state.control.next:
+            self._broken("S6", f"{state.prefix} {link} passes {state.control and _brief(state.control)}")
+        if self._find_object is None:
+            return
+        found, before = self._find_object(key), state.segments
+        try:
+            manifest = manifests.decode(found if found is not None else b"", key)
+        except Corrupt as error:
+            self._broken("S4", f"{state.prefix} {link}: the manifest is missing or broken: {error}")
+            return
+        if (manifest.base, manifest.end) != (link.base, link.end):
+            self._broken("S4", f"{state.prefix} {link}: its manifest has [{manifest.base}, {manifest.end})")
+        state.segments = {info.key: info for info in manifest.segments}
+        ends = [manifest.base, *(info.end for info in manifest.segments)]
+        if [info.base for info in manifest.segments] != ends[:-1] or ends[-1] != manifest.end:
+            self._broken("S4", f"{state.prefix} {key}: segments of [{manifest.base}, {manifest.end}) do not meet")
+        for info in manifest.segments:
+            if info.key not in before:
+                self._check_segment(state, info)
+                if info.compaction_id != job:
+                    self._broken("S9", f"{state.prefix} {info.key} came back with job {job}")
+
+    def _check_segment(self, state: PartitionState, info: SegmentInfo) -> None:
+        """Byte for byte what the runs were; those that were trimmed before they came to the index are not known."""
+        self._check_there(state, info.key)
+        found = self._find_object(info.key) if self._find_object is not None else None
+        at, position = info.base, info.body_at
+        while found is not None and at < info.end:
+            end, body = state.runs.get(at, (info.end, None))
+            if body is None or end > info.end or found[position : position + len(body)] != body:
+                self._broken("S4", f"{state.prefix} {info.key} does not hold the run of {at}")
+                return
+            at, position = end, position + len(body)
+
+    def _check_covered(self, state: PartitionState) -> None:
+        if state.control is None:
+            return
+        for base, end in _diskless_ranges(state):
+            gap = state.covers(base, end)
+            if gap < end:
+                self._broken("S8", f"{state.prefix} offset {gap} of [{base}, {end}) is in no index entry")
+        tiered = state.chain.tiered if state.chain is not None else None
+        if tiered is None or tiered.end is None:
+            return
+        at = bisect_left(state.ends, tiered.end)
+        entry = state.entries[state.ends[at]] if at < len(state.ends) else None
+        if entry is not None and entry.start_offset < tiered.end:
+            self._broken("S4", f"{state.prefix} {entry} is partly in {tiered}: it is there twice")
+
+    def _check_epochs(self, state: PartitionState, chain: Chain) -> None:
+        """Of what is committed for sure: others may come to be written by the next link."""
+        last, control = chain.last, state.control
+        is_written = last.kind == DISKLESS and control is not None and control.epoch == last.epoch
+        end = last.end if last.end is not None else control.next if control is not None and is_written else last.base
+        for offset in range(chain.start, end):
+            epoch = chain.epoch_at(offset)
+            if state.epochs.setdefault(offset, epoch) != epoch:
+                self._broken("S1", f"{state.prefix} offset {offset} was of epoch {state.epochs[offset]}, now {epoch}")
+                return
+
+    def _entry_created(self, state: PartitionState, entry: IndexEntry) -> None:
+        key = object_key(entry.data_key)
+        self._check_there(state, key)
+        blob = self._find_object(key) if self._find_object is not None else None
+        if blob is not None:
+            body = as_batches(entry, memoryview(blob)[entry.byte_offset :][: entry.byte_length])
+            state.runs[entry.start_offset] = (entry.end_offset + 1, bytes(body))
+
+    def _check_there(self, state: PartitionState, key: str) -> None:
+        if self._find_object is not None and self._find_object(key) is None:
+            rule = "S5" if key.startswith(keys.WAL_BLOBS) else "S4"
+            self._broken(rule, f"{state.prefix} {key} is referred to, and is not there")
 
     def _check_closed(self, state: PartitionState, link: Link) -> None:
         control = state.control

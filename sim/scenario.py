@@ -13,6 +13,7 @@ from functools import partial
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.tail_cache import OVERHEAD_BYTES
 from catena.loglets.diskless.writer import WriterSettings
+from catena.loglets.tiered.loglet import TieredSettings
 from sim.loop import Chance
 from sim.steps import RARE_STEPS, STEPS
 
@@ -71,6 +72,8 @@ class Scenario:
     partitions: int
     kind: str
     """Of the first link of each partition."""
+    kinds: tuple[str, ...]
+    """Of those that follow."""
     meta: StoreFaults
     objects: StoreFaults
     watches: WatchFaults
@@ -90,6 +93,7 @@ class Scenario:
     think_s: float
     """Mean pause of a client between two calls."""
     diskless: DisklessSettings
+    tiered: TieredSettings
 
 
 def draw(seed: int) -> Scenario:
@@ -111,12 +115,13 @@ def draw(seed: int) -> Scenario:
         nodes=random.choice((2, 2, 3)),
         partitions=random.choice((1, 1, 2, 3)),
         kind=random.choice(("diskless", "diskless", "diskless", "memory")),
+        kinds=("diskless", "memory"),
         meta=_store_faults(random, objects=False),
         objects=_store_faults(random, objects=True),
         watches=WatchFaults(
             lost=maybe(random, 0.3, 0.5), stale=maybe(random, 0.3, 0.5), spurious=maybe(random, 0.3, 0.2)
         ),
-        processes=_process_faults(random, rare),
+        processes=process_faults(random, STEPS, rare),
         plain_writers=random.randint(1, 3),
         idempotent_writers=random.randint(1, 3),
         batches_per_writer=random.randint(3, 9),
@@ -130,6 +135,7 @@ def draw(seed: int) -> Scenario:
         holders=holders,
         think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
         diskless=_diskless_settings(random),
+        tiered=TieredSettings(),
     )
 
 
@@ -174,15 +180,15 @@ def _diskless_settings(random: Chance) -> DisklessSettings:
     )
 
 
-def _process_faults(random: Chance, rare: Sequence[Sequence[str]]) -> ProcessFaults:
+def process_faults(random: Chance, steps: Sequence[str], rare: Sequence[Sequence[str]]) -> ProcessFaults:
     """`rare`: steps that few processes take, by the kinds of clients that are there and have them taken."""
     if random.random() < 0.15:
         return ProcessFaults()
     return ProcessFaults(
         step_strike=maybe(random, 0.6, 0.05),
         target_strike=random.choice((0.1, 0.3, 0.6)),
-        targets=(*random.sample(STEPS, 4), *(random.choice(steps) for steps in rare)),
-        aims=tuple(random.choice(steps) for steps in random.sample(rare, min(2, len(rare)))),
+        targets=(*random.sample(steps, 4), *(random.choice(each) for each in rare)),
+        aims=tuple(random.choice(each) for each in random.sample(rare, min(2, len(rare)))),
         pauses=random.choice((0.0, 0.3, 0.5, 0.8)),
         await_gap=random.choice((0, 0, 300, 1000)),
         strikes_max=random.randint(1, 6),

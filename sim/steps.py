@@ -1,4 +1,4 @@
-"""Names for every write to a store: the steps of append, commit, seal, reconfigure, trim and delete.
+"""Names for every write to a store: the steps of append, commit, seal, reconfigure, trim, delete and tier.
 
 A step is named by the record it changes and by what the change means, found by comparing the old value with the new
 one. A process can die (or freeze) right before a step and right after it, with the answer still under way: these are
@@ -14,6 +14,7 @@ import msgspec
 from catena.loglets.diskless.records import Control
 from catena.meta import keys
 from catena.meta.base import Group, Put
+from catena.pipeline.records import CompactionRecord
 from catena.virtual_log.chain import Chain
 from catena.virtual_log.topics import TopicRecord
 
@@ -59,11 +60,21 @@ RARE_STEPS = {
 _control = msgspec.json.Decoder(Control)
 _chain = msgspec.json.Decoder(Chain)
 _topic = msgspec.json.Decoder(TopicRecord)
+_compaction = msgspec.json.Decoder(CompactionRecord)
+_OBJECTS = {"segments": "segment", "manifests": "manifest"}
+_COMPACTION_STEPS = {
+    "WRITING_COMPACTED_INDEX": "writing",
+    "UPDATING_CURSOR": "updating",
+    "DELETING_OLD": "deleting",
+}
 _TOPIC_STEPS = {"ACTIVE": "create", "DELETING": "delete", "DELETED": "free"}
 
 
 def name_object_put(key: str) -> str:
-    return "blob:put" if key.startswith(keys.WAL_BLOBS) else "object:put"
+    if key.startswith(keys.WAL_BLOBS):
+        return "blob:put"
+    parts = key.split("/")
+    return f"{_OBJECTS[parts[4]]}:put" if len(parts) > 5 and parts[4] in _OBJECTS else "object:put"
 
 
 def kind_of(key: str) -> str:
@@ -94,6 +105,8 @@ def name_put(key: str, value: bytes, old: bytes | None) -> str:
             return f"topic:{_TOPIC_STEPS[_topic.decode(value).state]}"
         case "producer":
             return "producer:put"
+        case "compaction":
+            return f"compaction:{_COMPACTION_STEPS[_compaction.decode(value).state]}"
     return f"{kind}:create"
 
 
@@ -118,6 +131,8 @@ def _chain_change(value: bytes, old: bytes | None) -> str:
     before = None if old is None else _chain.decode(old)
     if new.deleted:
         return "delete"
+    if new.tiering != (None if before is None else before.tiering):
+        return _tiering_change(new, before)
     if new.intent is not None and (before is None or before.intent != new.intent):
         return "intent"
     if before is not None and before.intent is not None and new.intent is None:
@@ -125,3 +140,9 @@ def _chain_change(value: bytes, old: bytes | None) -> str:
     if new.start > (0 if before is None else before.start):
         return "trim"
     return "too late"
+
+
+def _tiering_change(new: Chain, before: Chain | None) -> str:
+    if new.tiering is not None:
+        return "tier begin"
+    return "tier finish" if before is not None and new.tiered != before.tiered else "tier abandon"

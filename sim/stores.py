@@ -146,7 +146,7 @@ class Wire:
             # Nothing of a dead process runs after this await, and a frozen one is held by it.
             await self._loop.sleep(0)
             strike = None
-        return await self._send(step, parts, self._draw_fate(), strike)
+        return await self._send(step, parts, self._draw_fate(step), strike)
 
     async def _send(self, step: str, parts: Sequence[Callable[[], T]], fate: Fate, strike: Strike | None) -> list[T]:
         answer: asyncio.Future[Answer] = self._loop.create_future()
@@ -157,14 +157,15 @@ class Wire:
             raise error
         return values
 
-    def _draw_fate(self) -> Fate:
+    def _draw_fate(self, step: str) -> Fate:
         faults, drawn = self._faults, self._random.random()
+        own_conflict = 0.0 if step.endswith(":delete") else faults.own_conflict  # a delete expects nothing
         for fate, chance in (
             (Fate.REFUSED, faults.refused),
             (Fate.LOST_REQUEST, faults.lost_request),
             (Fate.LOST_ANSWER, faults.lost_answer),
             (Fate.LATE, faults.late),
-            (Fate.OWN_CONFLICT, faults.own_conflict),
+            (Fate.OWN_CONFLICT, own_conflict),
         ):
             if drawn < chance:
                 return fate
@@ -309,6 +310,27 @@ class ObservedMeta(MemoryMeta):
         self.observer(key, old and old.value, None)
 
 
+class ObservedObjects(MemoryObjects):
+    """The one object store behind all wires; tells an observer of each object that is gone."""
+
+    def __init__(self, clock: SimClock) -> None:
+        super().__init__(clock)
+        self.observer: Callable[[str], None] = lambda _key: None
+
+    async def list_now(self) -> list[ObjectInfo]:
+        return await _listed(self, "", "")
+
+    def peek(self, key: str) -> bytes | None:
+        stored = self._objects.get(key)
+        return None if stored is None else stored.data
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        gone = [key for key in keys if key in self._objects]
+        await super().delete(keys)
+        for key in gone:
+            self.observer(key)
+
+
 class FaultyMeta:
     """One process's way to the meta store that all share."""
 
@@ -331,7 +353,7 @@ class FaultyMeta:
     async def put(
         self, key: str, value: bytes, expect: Version | Expect = ANY, ephemeral: Session | None = None
     ) -> Version:
-        step = steps.name_put(key, value, self._value(key))
+        step = self._name_put(key, value)
         if step == "index:create":
             looked = LOOKS.get().get(steps.chain_of(key))
             return await self._wire.write(step, lambda: self._inner.put_index(key, value, expect, looked))
@@ -374,6 +396,9 @@ class FaultyMeta:
     async def _end(self, name: str) -> None:
         await self._wire.write("session:end", lambda: self._inner.end_session(name))
 
+    def _name_put(self, key: str, value: bytes) -> str:
+        return steps.name_put(key, value, self._value(key))
+
     def _apply_group(self, group: Group) -> GroupResult:
         (result,) = at_once(self._inner.transact([group]))
         return result
@@ -409,10 +434,15 @@ class FaultyObjects:
             yield info
 
     async def delete(self, keys: Sequence[str]) -> None:
-        await self._wire.write("blob:delete", lambda: at_once(self._inner.delete(keys)))
+        """Each by itself: of a delete whose outcome is unknown some may be done, and the others late or never."""
+        if keys:
+            await self._wire.write_parts("blob:delete", [partial(self._delete, key) for key in keys])
 
     async def close(self) -> None:
         """The store outlives each process."""
+
+    def _delete(self, key: str) -> None:
+        at_once(self._inner.delete([key]))
 
 
 async def _listed(objects: MemoryObjects, prefix: str, after: str) -> list[ObjectInfo]:

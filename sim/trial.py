@@ -64,7 +64,12 @@ class _Errors(logging.Handler):
         self.texts.append(f"{record.getMessage()}: {error!r}")
 
 
-def run(world: World, workload: Coroutine[Any, Any, None], check: Callable[[], Iterable[Violation]]) -> Result:
+def run(
+    world: World,
+    workload: Coroutine[Any, Any, None],
+    check: Callable[[], Iterable[Violation]],
+    virtual_s_max: float = VIRTUAL_S_MAX,
+) -> Result:
     """`check` looks at what the workload has left."""
     seed, loop, history = world.scenario.seed, world.loop, world.history
     history.note(str(world.scenario))
@@ -73,7 +78,7 @@ def run(world: World, workload: Coroutine[Any, Any, None], check: Callable[[], I
         gc.disable()
         try:
             violations = [
-                *_drive(loop, workload),
+                *_drive(loop, workload, virtual_s_max),
                 *world.violations,
                 *check(),
                 *(Violation("failed task", text) for text in (*errors, *loop.failures)),
@@ -97,9 +102,9 @@ def _logged_errors() -> Iterator[list[str]]:
         logger.propagate = True
 
 
-def _drive(loop: SimLoop, workload: Coroutine[Any, Any, None]) -> list[Violation]:
+def _drive(loop: SimLoop, workload: Coroutine[Any, Any, None], virtual_s_max: float) -> list[Violation]:
     async def bounded() -> None:
-        async with asyncio.timeout(VIRTUAL_S_MAX):
+        async with asyncio.timeout(virtual_s_max):
             await workload
 
     try:

@@ -23,7 +23,6 @@ from sim.machine import NoAnswer
 from sim.stores import LATE_S, TIMEOUT_S
 
 MAIN, DOOMED = "main", "doomed"
-KINDS = ("diskless", "memory")
 GIVE_UP_S = 120.0
 """How long an idempotent writer retries one batch before it takes a new epoch."""
 SETTLED_S = max(PAUSE_S_MAX, LATE_S + TIMEOUT_S)
@@ -40,7 +39,7 @@ async def run(world: World) -> None:
     await create_topic(host, MAIN, world.scenario.partitions)
     if world.scenario.deleters:
         await create_topic(host, DOOMED, 1)
-    await in_parallel(world, _clients(world))
+    await in_parallel(world, clients(world))
     await heal(world)
     await look_at_everything(world)
     for machine in world.machines:
@@ -53,19 +52,24 @@ async def in_parallel(world: World, work: Sequence[Coroutine[Any, Any, None]]) -
         await task
 
 
-def _clients(world: World) -> list[Coroutine[Any, Any, None]]:
+def clients(world: World, burst: int = 0) -> list[Coroutine[Any, Any, None]]:
+    """Those of a later burst have other names, and so do other things."""
+    mark, producer = (f"b{burst}" if burst else ""), 1000 + 100 * burst
     scenario = world.scenario
-    clients = [write(Client(world, f"w{n}")) for n in range(scenario.plain_writers)]
-    clients += [write_idempotently(Client(world, f"p{n}"), 1000 + n) for n in range(scenario.idempotent_writers)]
-    clients += [follow(Client(world, f"r{n}")) for n in range(scenario.readers)]
-    clients += [look_around(Client(world, f"q{n}")) for n in range(scenario.lookers)]
-    clients += [fence(Client(world, f"f{n}")) for n in range(scenario.fencers)]
-    clients += [reconfigure(Client(world, f"c{n}")) for n in range(scenario.reconfigurers)]
-    clients += [trim(Client(world, f"t{n}")) for n in range(scenario.trimmers)]
-    clients += [delete(Client(world, f"d{n}")) for n in range(scenario.deleters)]
-    clients += [restart(Client(world, f"s{n}")) for n in range(scenario.restarters)]
-    clients += [hold(Client(world, f"h{n}")) for n in range(scenario.holders)]
-    return clients
+    deleters = scenario.deleters if DOOMED in world.logs else 0
+    found = [write(Client(world, f"w{n}{mark}")) for n in range(scenario.plain_writers)]
+    found += [
+        write_idempotently(Client(world, f"p{n}{mark}"), producer + n) for n in range(scenario.idempotent_writers)
+    ]
+    found += [follow(Client(world, f"r{n}{mark}")) for n in range(scenario.readers)]
+    found += [look_around(Client(world, f"q{n}{mark}")) for n in range(scenario.lookers)]
+    found += [fence(Client(world, f"f{n}{mark}")) for n in range(scenario.fencers)]
+    found += [reconfigure(Client(world, f"c{n}{mark}")) for n in range(scenario.reconfigurers)]
+    found += [trim(Client(world, f"t{n}{mark}")) for n in range(scenario.trimmers)]
+    found += [delete(Client(world, f"d{n}{mark}")) for n in range(deleters)]
+    found += [restart(Client(world, f"s{n}{mark}")) for n in range(scenario.restarters)]
+    found += [hold(Client(world, f"h{n}{mark}")) for n in range(scenario.holders)]
+    return found
 
 
 async def create_topic(client: Client, topic: str, partitions: int) -> None:
@@ -223,7 +227,9 @@ async def fence(client: Client) -> None:
         await client.think(0.1)
         reopened = False
         while not reopened:
-            call = await client.reconfigure(log, client.random.choice(KINDS), client.some_machine())
+            call = await client.reconfigure(
+                log, client.random.choice(client.world.scenario.kinds), client.some_machine()
+            )
             reopened = call.outcome is Outcome.OK
             await client.think(0.5)
 
@@ -232,7 +238,7 @@ async def reconfigure(client: Client) -> None:
     for _ in range(client.random.randint(1, 3)):
         await client.think(0.3)
         log = client.random.choice(client.world.logs[MAIN])
-        await client.reconfigure(log, client.random.choice(KINDS), client.some_machine())
+        await client.reconfigure(log, client.random.choice(client.world.scenario.kinds), client.some_machine())
 
 
 async def trim(client: Client) -> None:
@@ -241,7 +247,7 @@ async def trim(client: Client) -> None:
         await client.think(0.5)
         log, machine = client.random.choice(client.world.logs[MAIN]), client.some_machine()
         if client.random.random() < 0.5:
-            await client.reconfigure(log, client.random.choice(KINDS), machine)
+            await client.reconfigure(log, client.random.choice(client.world.scenario.kinds), machine)
         tail = await client.tail(log, machine)
         if tail.outcome is Outcome.OK and tail.tail:
             await client.trim(log, client.random.randint(1, tail.tail), client.some_machine())
@@ -336,13 +342,16 @@ async def _append_surely(client: Client, log: LogId, machine: LogMachine) -> Non
         if error is None:
             return
         if isinstance(error, LogSealed):
-            await client.reconfigure(log, client.random.choice(KINDS), machine)
+            await client.reconfigure(log, client.random.choice(client.world.scenario.kinds), machine)
     client.world.violations.append(Violation("liveness", f"{log}: {machine.name} takes no append after healing"))
 
 
 async def _seal_and_reopen(client: Client, log: LogId, machine: LogMachine) -> None:
     """Whatever change somebody has left half done."""
-    calls = await client.seal(log, machine), await client.reconfigure(log, client.random.choice(KINDS), machine)
+    calls = (
+        await client.seal(log, machine),
+        await client.reconfigure(log, client.random.choice(client.world.scenario.kinds), machine),
+    )
     if any(call.outcome is not Outcome.OK for call in calls):
         what = f"{log}: {machine.name} can't seal and reopen it after healing"
         client.world.violations.append(Violation("liveness", what))

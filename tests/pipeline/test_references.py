@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catena.errors import Corrupt, ObjectMissing, StoreUnavailable
+from catena.errors import Corrupt, ObjectMissing, StoreUnavailable, UnknownTopic
 from catena.meta import keys
 from catena.pipeline import references
 from catena.pipeline.references import References, find_topics, forget_topic
-from catena.testing.contracts.loglet import soon
+from catena.testing.contracts.loglet import Stamp, make_entry, soon
 from catena.testing.faults import Fail, Stall
 from catena.types import ANY, TopicId
 from catena.virtual_log.topics import TopicRecord
@@ -138,6 +138,13 @@ class TestPartitions:
         assert driver.steps.names.count("get chain") == 2, "it may have been replaced"
 
 
+async def fences_only(cluster: AgingCluster, topic: TopicRecord) -> bool:
+    prefix = f"{keys.ROOT}/{topic.topic_id}/"
+    left = {record.key for record in await cluster.stores.meta.scan(prefix, keys.after(prefix))}
+    partitions = [topic.partition(number) for number in range(topic.partitions)]
+    return left == {key(tp) for tp in partitions for key in (keys.chain, keys.control)}
+
+
 class TestTopics:
     async def topics(self, cluster: AgingCluster, cutoff_ms: int) -> tuple[set[str], set[str]]:
         found = await find_topics(cluster.stores.meta, cutoff_ms)
@@ -185,6 +192,8 @@ class TestTopics:
 
     async def test_a_topic_is_forgotten_and_others_are_not(self, cluster: AgingCluster) -> None:
         await append_numbers(cluster, 3)
+        log = await (await cluster.node()).log()
+        await log.append(make_entry("by an idempotent producer", stamp=Stamp(7, 0, 0)))
         await cluster.create_topic("other")
         node = await cluster.node()
         await append(await node.log(topic="other"), "stays")
@@ -192,6 +201,21 @@ class TestTopics:
         await node.node.topics.delete(TOPIC)
         for _ in range(2):
             await forget_topic(cluster.stores.meta, topic)
-            records = await cluster.stores.meta.scan(keys.ROOT, keys.after(keys.ROOT))
-            assert not [record.key for record in records if topic.topic_id in record.key]
+            assert await fences_only(cluster, topic)
+            assert await cluster.stores.meta.get(keys.deleted(topic.topic_id)) is None
         assert await cluster.content(topic="other") == ["stays"]
+
+    @pytest.mark.parametrize("has_written", [False, True])
+    async def test_who_has_not_looked_since_is_told_all_the_same(
+        self, cluster: AgingCluster, has_written: bool
+    ) -> None:
+        """Nothing is acked that nobody will read."""
+        log = await (await cluster.node()).log()
+        if has_written:
+            await append(log, "a")
+        topics = (await cluster.node()).node.topics
+        topic = await topics.get(TOPIC)
+        await topics.delete(TOPIC)
+        await forget_topic(cluster.stores.meta, topic)
+        with pytest.raises(UnknownTopic):
+            await append(log, "late")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
 from catena.errors import StaleView
 from catena.pipeline import tier
 from catena.pipeline.tier_pass import plan_all
-from catena.testing.contracts.loglet import Stamp, make_entry
+from catena.testing.contracts.loglet import Stamp, make_entry, soon
+from catena.testing.faults import Stall
 from tests.pipeline.drivers import EVERYTHING, SMALL, Driver, append, append_numbers, is_clean, shape
 from tests.virtual_log.cluster import Cluster, read_all
 
@@ -164,3 +167,19 @@ class TestTiering:
         await tier.begin(driver.site, plan)
         with pytest.raises(StaleView):
             await tier.begin(driver.site, plan)
+
+    async def test_a_search_by_time_that_tiering_overtakes_looks_again(self, cluster: Cluster) -> None:
+        node = await cluster.node()
+        log = await node.log()
+        for time in (10, 20, 30):
+            await log.append(make_entry(f"{time}", timestamp_ms=time))
+        for is_max, found in ((False, 1), (True, 2)):
+            stall = node.faults.at("scan index", Stall())
+            searching = asyncio.ensure_future(log.find_max_time() if is_max else log.find_time(20))
+            await soon(stall.reached.wait())
+            await Driver(cluster).tier()
+            stall.let_go()
+            place = await searching
+            assert place is not None
+            assert place.offset == found
+            await log.append(make_entry("more", timestamp_ms=5))

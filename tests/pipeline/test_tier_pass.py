@@ -8,15 +8,17 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from catena.errors import StoreUnavailable
+from catena.errors import OutcomeUnknown, StaleView, StoreUnavailable
+from catena.formats.segment import SegmentInfo
 from catena.loglets.diskless.records import IndexEntry
 from catena.meta import keys
-from catena.pipeline import tier_pass
-from catena.pipeline.tasks.segments import SegmentPlan
+from catena.pipeline import tier, tier_pass
+from catena.pipeline.tasks.segments import SegmentPlan, SegmentsPlan, SegmentsResult, SegmentWritten
 from catena.pipeline.tier_pass import Progress, TierPass, group_by_size
 from catena.testing.contracts.loglet import soon
-from catena.testing.faults import Stall
+from catena.testing.faults import Fail, Stall
 from catena.types import TopicId
+from catena.virtual_log import chain as chains
 from catena.virtual_log.log import VirtualLog
 from tests.pipeline.drivers import EVERYTHING, SMALL, Driver, Steps, append, append_numbers, is_clean, shape
 from tests.virtual_log.cluster import Cluster, read_all
@@ -172,6 +174,51 @@ class TestRaces:
         ended = True
         assert all(rounds > 0 for rounds in await asyncio.gather(*hammering))
         assert await cluster.content() == values
+
+    async def test_a_trim_to_just_where_a_job_ends_leaves_an_empty_link_and_the_next_pass_goes_on(
+        self, cluster: Cluster
+    ) -> None:
+        await append_numbers(cluster, 5)
+        log = await (await cluster.node()).log()
+        driver = Driver(cluster)
+        stall = driver.steps.at("manifest put", Stall())
+        tiering = asyncio.ensure_future(driver.tier())
+        await soon(stall.reached.wait())
+        await log.trim(5)
+        stall.let_go()
+        await tiering
+        (report,) = await Driver(cluster).tier()
+        assert report.outcome in ("tiered", "idle")
+        await append(log, "more")
+        (report,) = await Driver(cluster).tier()
+        assert (report.outcome, report.boundary) == ("tiered", 6)
+        assert await cluster.content(5) == ["more"]
+
+    async def test_a_job_whose_place_was_taken_before_it_knew_that_it_had_begun(self, cluster: Cluster) -> None:
+        values = await append_numbers(cluster, 5)
+        driver, other = Driver(cluster), Driver(cluster)
+        (place,) = await driver.places(0)
+        plan = await tier.make_plan(driver.site, place, SMALL, EVERYTHING)
+        assert plan is not None
+        late = driver.steps.at("put chain", Stall(applied=True))
+        beginning = asyncio.ensure_future(tier.begin(driver.site, plan))
+        await soon(late.reached.wait())
+        await other.site.chains.change(*place, lambda chain: chains.begin_tiering(chain, "another"))
+        driver.steps.at("put chain", Fail(OutcomeUnknown("lost")))
+        late.let_go()
+        begun = await beginning
+        assert begun.job != "another"
+        with pytest.raises(StaleView):
+            await tier.finish(driver.site, begun, await written(driver, begun))
+        assert await cluster.content() == values
+
+
+async def written(driver: Driver, job: tier.TierJob) -> list[SegmentInfo]:
+    plan = msgspec.json.encode(SegmentsPlan(job.segments))
+    (result,) = await driver.work.run("segments", [plan], lambda *_: None)
+    assert isinstance(result, bytes)
+    found = msgspec.json.decode(result, type=SegmentsResult).segments
+    return [each.info for each in found if isinstance(each, SegmentWritten)]
 
 
 class TestPass:

@@ -7,6 +7,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from catena.formats.manifest import Manifest
+from catena.formats.manifest import encode as encode_manifest
+from catena.formats.segment import SegmentInfo
 from catena.loglets.diskless.records import Control, IndexEntry, Pending, encode
 from catena.meta import keys
 from catena.types import TopicId, TopicPartition
@@ -246,3 +249,201 @@ def test_an_entry_at_the_boundary_or_above_it_may_always_come_up() -> None:
     trimmed(state, looked=3)
     state.invariants.index_put(keys.index(TP, 3), 5)
     assert state.found() == set()
+
+
+# What jobs store
+
+JOB, OTHER_JOB = "a" * 32, "b" * 32
+BODY = b"run of two"
+BLOB = keys.wal_blob("blob")
+
+
+class TieredState(State):
+    """A log of two runs, [0, 2) and [2, 4), in one blob, and objects that can be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: dict[str, bytes] = {BLOB: 2 * BODY}
+        self.invariants = Invariants(self.objects.get)
+        self.control(1, "OPEN", 4)
+        for end in (1, 3):
+            run = IndexEntry(end, 2, BLOB, len(BODY), byte_offset=(end - 1) // 2 * len(BODY))
+            self.put(keys.index(TP, end), encode(run))
+
+    def segment(self, base: int, end: int, job: str = JOB, body: bytes | None = None) -> SegmentInfo:
+        """It holds what the runs are, unless told otherwise."""
+        key = keys.segment(TP, job, f"{base:032x}")
+        body = (end - base) // 2 * BODY if body is None else body
+        self.objects[key] = b"H" + body + b"IF"
+        times = {"max_timestamp": 1, "min_timestamp": 1, "created_at_ms": 1, "appended_at_ms": 1}
+        place = {"key": key, "base": base, "end": end, "size": len(body) + 3, "body_at": 1}
+        index = {"index_at": len(body) + 1, "index_length": 1, "index_crc": 0, "batches": 1}
+        return msgspec.convert({**place, **index, **times, "compaction_id": job}, SegmentInfo)
+
+    def manifest(self, *segments: SegmentInfo, job: str = JOB) -> Link:
+        """The link that names it; its epoch is told by the job."""
+        base, end = segments[0].base, segments[-1].end
+        manifest = Manifest(
+            cluster_id="c", topic="t", topic_id=TP.topic_id, partition=0, base=base, end=end, segments=segments
+        )
+        key = keys.manifest(TP, job)
+        self.objects[key] = encode_manifest(manifest)
+        return Link("tiered", 2 if job == JOB else 3, base, end, {"manifest": key})
+
+    def begin(self, revision: int, job: str, *links: Link, start: int = 0) -> None:
+        chain = Chain(links or (diskless(1, 0),), 9, start, tiering=job, eras=self.eras(links), revision=revision)
+        self.put(keys.chain(TP), msgspec.json.encode(chain))
+
+    def finish(self, revision: int, *links: Link, start: int = 0, eras: bool = True) -> None:
+        chain = Chain(links, 9, start, eras=self.eras(links) if eras else (), revision=revision)
+        self.put(keys.chain(TP), msgspec.json.encode(chain))
+
+    def eras(self, links: tuple[Link, ...]) -> tuple[tuple[int, int], ...]:
+        return ((0, 1),) if links and links[0].kind == "tiered" else ()
+
+    def unindex(self, end: int) -> None:
+        key = keys.index(TP, end)
+        self.invariants.changed(key, self.values.pop(key), None)
+
+    def delete(self, key: str) -> None:
+        del self.objects[key]
+        self.invariants.object_deleted(key)
+
+
+def tiered(state: TieredState) -> None:
+    """[0, 2) is tiered, then [2, 4), and the two segments are merged."""
+    state.begin(1, JOB)
+    first = state.segment(0, 2)
+    link = state.manifest(first)
+    state.finish(2, link, diskless(1, 2))
+    state.unindex(1)
+    state.begin(3, OTHER_JOB, link, diskless(1, 2))
+    state.finish(4, state.manifest(state.segment(0, 4, OTHER_JOB), job=OTHER_JOB), diskless(1, 4))
+    state.unindex(3)
+    for key in (BLOB, first.key, keys.manifest(TP, JOB)):
+        state.delete(key)
+
+
+def test_tiering_merging_and_vacuum_are_sound() -> None:
+    state = TieredState()
+    tiered(state)
+    assert state.found() == set()
+
+
+def a_job_commits_that_is_not_named(state: TieredState) -> None:
+    state.begin(1, OTHER_JOB)
+    state.finish(2, state.manifest(state.segment(0, 2)), diskless(1, 2))
+
+
+def an_abandoned_job_commits(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.finish(2, diskless(1, 0))
+    state.finish(3, state.manifest(state.segment(0, 2)), diskless(1, 2))
+
+
+def a_segment_comes_back(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.finish(2, state.manifest(state.segment(0, 2, "c" * 32)), diskless(1, 2))
+
+
+def a_boundary_goes_back(state: TieredState) -> None:
+    state.begin(1, JOB)
+    link = state.manifest(state.segment(0, 4))
+    state.finish(2, link, diskless(1, 4))
+    state.begin(3, OTHER_JOB, link, diskless(1, 4))
+    state.finish(4, state.manifest(state.segment(0, 2, OTHER_JOB), job=OTHER_JOB), diskless(1, 2))
+
+
+def a_boundary_passes_next(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.finish(2, state.manifest(state.segment(0, 6)), diskless(1, 6))
+
+
+def a_manifest_is_missing(state: TieredState) -> None:
+    state.begin(1, JOB)
+    link = state.manifest(state.segment(0, 2))
+    del state.objects[keys.manifest(TP, JOB)]
+    state.finish(2, link, diskless(1, 2))
+
+
+def a_manifest_ends_elsewhere(state: TieredState) -> None:
+    state.begin(1, JOB)
+    link = state.manifest(state.segment(0, 2))
+    state.finish(2, msgspec.structs.replace(link, end=4), diskless(1, 4))
+
+
+def a_segment_is_missing(state: TieredState) -> None:
+    state.begin(1, JOB)
+    info = state.segment(0, 2)
+    link = state.manifest(info)
+    del state.objects[info.key]
+    state.finish(2, link, diskless(1, 2))
+
+
+def a_segment_holds_other_bytes(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.finish(2, state.manifest(state.segment(0, 2, body=b"other bytes")), diskless(1, 2))
+
+
+def a_run_is_partly_tiered(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.finish(2, state.manifest(state.segment(0, 3)), diskless(1, 3))
+
+
+def a_segment_is_deleted_too_early(state: TieredState) -> None:
+    state.begin(1, JOB)
+    info = state.segment(0, 2)
+    state.finish(2, state.manifest(info), diskless(1, 2))
+    state.delete(info.key)
+
+
+def a_blob_is_deleted_too_early(state: TieredState) -> None:
+    state.delete(BLOB)
+
+
+def an_entry_names_a_blob_that_is_gone(state: TieredState) -> None:
+    state.control(1, "OPEN", 5)
+    state.put(keys.index(TP, 4), encode(IndexEntry(4, 1, keys.wal_blob("gone"))))
+
+
+def an_entry_is_deleted_before_the_chain_moves(state: TieredState) -> None:
+    state.begin(1, JOB)
+    state.unindex(1)
+
+
+def leader_epochs_change(state: TieredState) -> None:
+    state.control(1, "FENCED", 4)
+    state.begin(1, JOB, diskless(1, 0, 4), diskless(4, 4))
+    state.finish(2, state.manifest(state.segment(0, 4)), diskless(4, 4), eras=False)
+
+
+def a_base_moves_without_a_job(state: TieredState) -> None:
+    state.finish(1, diskless(1, 0))
+    state.finish(2, diskless(1, 2), start=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (a_job_commits_that_is_not_named, "S9"),
+        (an_abandoned_job_commits, "S9"),
+        (a_segment_comes_back, "S9"),
+        (a_boundary_goes_back, "S6"),
+        (a_boundary_passes_next, "S6"),
+        (a_manifest_is_missing, "S4"),
+        (a_manifest_ends_elsewhere, "S4"),
+        (a_segment_is_missing, "S4"),
+        (a_segment_holds_other_bytes, "S4"),
+        (a_run_is_partly_tiered, "S4"),
+        (a_segment_is_deleted_too_early, "S4"),
+        (a_blob_is_deleted_too_early, "S5"),
+        (an_entry_names_a_blob_that_is_gone, "S5"),
+        (an_entry_is_deleted_before_the_chain_moves, "S8"),
+        (leader_epochs_change, "S1"),
+        (a_base_moves_without_a_job, "S1"),
+    ],
+)
+def test_a_job_that_stores_what_must_never_be_is_found_out(change: Callable[[TieredState], None], rule: str) -> None:
+    state = TieredState()
+    change(state)
+    assert rule in state.found()

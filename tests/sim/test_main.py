@@ -7,6 +7,7 @@ import pytest
 from sim.__main__ import main
 from sim.group_steps import GROUP_STEPS
 from sim.mutations import MUTATIONS
+from sim.pipeline_steps import PIPELINE_STEPS
 from sim.steps import STEPS
 
 BROKEN = next(mutation for mutation in MUTATIONS if mutation.name == "append is acked before it is committed")
@@ -18,7 +19,8 @@ def test_a_clean_run_says_how_often_each_crash_point_was_hit(capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "log: 6 of 6 seeds clean" in printed
     assert "groups: 6 of 6 seeds clean" in printed
-    for step in (*STEPS, *GROUP_STEPS):
+    assert "pipeline: 6 of 6 seeds clean" in printed
+    for step in (*STEPS, *GROUP_STEPS, *PIPELINE_STEPS):
         assert step in printed
     assert "never hit: " in printed
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.__main__ import GROUPS, LOG, Scenario
+from sim.__main__ import GROUPS, LOG, PIPELINE, Scenario
 from sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,7 +18,7 @@ PRINT_FINGERPRINTS = (
     "print(*(result.fingerprint for result in run_seeds(sys.argv[1], range(6))))"
 )
 
-each_scenario = pytest.mark.parametrize("scenario", [LOG, GROUPS], ids=lambda scenario: scenario.name)
+each_scenario = pytest.mark.parametrize("scenario", [LOG, GROUPS, PIPELINE], ids=lambda scenario: scenario.name)
 
 
 @each_scenario

@@ -8,6 +8,7 @@ import pytest
 from catena.loglets.diskless.records import Control, encode
 from catena.meta import keys
 from catena.meta.base import Check, Put
+from catena.pipeline.records import DELETING, UPDATING, WRITING, CompactionRecord, State
 from catena.types import ABSENT, TopicId, TopicPartition
 from catena.virtual_log.chain import Chain, Intent, Link
 from catena.virtual_log.topics import TopicRecord
@@ -16,14 +17,17 @@ from sim.steps import RARE_STEPS, STEPS, chain_of, name_object_put, name_put, na
 TP = TopicPartition("t", TopicId("1" * 32), 0)
 OPEN = Link("diskless", 1, 0)
 CLOSED = Link("diskless", 1, 0, 3)
+TIERED = Link("tiered", 2, 0, 3)
 
 
 def control(epoch: int, state: str, next_offset: int) -> bytes:
     return encode(msgspec.convert({"epoch": epoch, "state": state, "next": next_offset}, Control))
 
 
-def chain(*links: Link, intent: Intent | None = None, start: int = 0, deleted: bool = False) -> bytes:
-    return msgspec.json.encode(Chain(links, 9, start, intent, deleted))
+def chain(
+    *links: Link, intent: Intent | None = None, start: int = 0, deleted: bool = False, tiering: str | None = None
+) -> bytes:
+    return msgspec.json.encode(Chain(links, 9, start, intent, deleted, tiering))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,11 @@ def test_steps_of_the_control_record(new: bytes, old: bytes | None, name: str) -
         (chain(OPEN, start=2), chain(OPEN), "chain:trim"),
         (chain(OPEN, start=2), None, "chain:trim"),
         (chain(OPEN, deleted=True), chain(OPEN), "chain:delete"),
+        (chain(OPEN, tiering="job"), None, "chain:tier begin"),
+        (chain(OPEN, tiering="job"), chain(OPEN, tiering="other"), "chain:tier begin"),
+        (chain(OPEN), chain(OPEN, tiering="job"), "chain:tier abandon"),
+        (chain(TIERED, Link("diskless", 1, 3)), chain(OPEN, tiering="job"), "chain:tier finish"),
+        (chain(OPEN, start=2, tiering="job"), chain(OPEN, tiering="job"), "chain:trim"),
     ],
 )
 def test_steps_of_the_chain(new: bytes, old: bytes | None, name: str) -> None:
@@ -95,7 +104,15 @@ def test_every_record_of_a_partition_leads_to_its_chain() -> None:
 
 def test_blobs_are_told_from_other_objects() -> None:
     assert name_object_put(keys.wal_blob("1" * 32)) == "blob:put"
+    assert name_object_put(keys.segment(TP, "2" * 32, "3" * 32)) == "segment:put"
+    assert name_object_put(keys.manifest(TP, "2" * 32)) == "manifest:put"
     assert name_object_put(keys.CLUSTER) == "object:put"
+
+
+@pytest.mark.parametrize(("state", "name"), [(WRITING, "writing"), (UPDATING, "updating"), (DELETING, "deleting")])
+def test_steps_of_a_job(state: State, name: str) -> None:
+    record = CompactionRecord("job", state, 0, 2, 3, "manifest", 1, 0, 3)
+    assert name_put(keys.compaction(TP), msgspec.json.encode(record), None) == f"compaction:{name}"
 
 
 def test_what_is_aimed_at_must_be_hit() -> None:

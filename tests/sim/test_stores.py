@@ -10,14 +10,13 @@ import pytest
 from catena.errors import Conflict, OutcomeUnknown, StoreUnavailable
 from catena.meta import keys
 from catena.meta.base import Put, Record, Session
-from catena.objects.memory import MemoryObjects
 from catena.types import ABSENT, TopicId, TopicPartition
 from sim.chaos import Blow, Chaos, Moment, Tally
 from sim.history import History
 from sim.loop import Chance, Process, SimLoop
 from sim.runtime import SimClock
 from sim.scenario import ProcessFaults, StoreFaults, WatchFaults
-from sim.stores import LATE_S, TIMEOUT_S, FaultyMeta, FaultyObjects, ObservedMeta, Wire, at_once
+from sim.stores import LATE_S, TIMEOUT_S, FaultyMeta, FaultyObjects, ObservedMeta, ObservedObjects, Wire, at_once
 
 KEY = "llog/cluster"
 STEP = "cluster:create"
@@ -35,7 +34,7 @@ class Bench:
         self.dead: list[Process] = []
         self.store = ObservedMeta(SimClock(loop))
         self.store.observer = lambda _key, _old, _new: None
-        self.blobs = MemoryObjects(SimClock(loop))
+        self.blobs = ObservedObjects(SimClock(loop))
 
     def meta(
         self, faults: StoreFaults, strikes: ProcessFaults | None = None, watches: WatchFaults | None = None
@@ -159,8 +158,31 @@ def test_a_create_may_meet_its_own_first_attempt(bench: Bench) -> None:
         with pytest.raises(Conflict):
             await bench.objects(StoreFaults(own_conflict=1)).put("a", [b"x"], ABSENT)
         assert at_once(bench.blobs.get("a")).data == b"x"
+        await bench.objects(StoreFaults(own_conflict=1)).delete(["a"])  # which expects nothing
+        assert bench.blobs.peek("a") is None
 
     run(bench, main)
+
+
+def test_of_objects_that_are_deleted_together_some_may_be_gone_and_each_is_told_of() -> None:
+    counts = set()
+    for seed in range(20):
+        loop = SimLoop(seed)
+        bench = Bench(loop, seed)
+        gone: list[str] = []
+        bench.blobs.observer = gone.append
+
+        async def main(bench: Bench = bench, gone: list[str] = gone) -> None:
+            for key in ("a", "b", "c"):
+                await bench.objects(StoreFaults()).put(key, [b"x"])
+            with pytest.raises(OutcomeUnknown):
+                await bench.objects(StoreFaults(lost_answer=1)).delete(["a", "b", "c", "d"])
+            assert sorted(gone) == [key for key in ("a", "b", "c") if bench.blobs.peek(key) is None]
+            counts.add(len(gone))
+
+        loop.run(main())
+        loop.bury()
+    assert counts >= {1, 2, 3}
 
 
 def test_objects_are_what_they_were_when_they_were_sent(bench: Bench) -> None:

@@ -77,9 +77,19 @@ async def find_topics(meta: MetaStore, cutoff_ms: int) -> Topics:
 
 
 async def forget_topic(meta: MetaStore, topic: TopicRecord) -> None:
-    """Delete all that the meta store knows of a topic that is expired; the tombstone last, so that anyone goes on."""
-    partitions = f"{keys.ROOT}/{topic.topic_id}/partitions/"
-    await meta.delete_range(partitions, keys.after(partitions))
+    """Delete what the meta store has of a topic that is expired; the tombstone last, so that anyone goes on.
+
+    The fences stay: chain and control of each partition. Without them a process that has not looked at the topic since
+    it was deleted, for however long, would find nothing, take that for an empty log, and ack what nobody ever reads.
+    """
+
+    async def forget(number: int) -> None:
+        tp = topic.partition(number)
+        chain, control, prefix = keys.chain(tp), keys.control(tp), keys.partition(tp)
+        for start, end in ((prefix, chain), (chain + "\0", control), (control + "\0", keys.after(prefix))):
+            await meta.delete_range(start, end)
+
+    await map_bounded(AT_ONCE, forget, range(topic.partitions))
     await meta.delete(keys.deleted(topic.topic_id))
 
 

@@ -58,11 +58,15 @@ class TierPlan(NamedTuple):
 
     @property
     def base(self) -> Offset:
-        return self.segments[0].base if self.segments else self.runs[0][0].start_offset
+        if self.segments:
+            return self.segments[0].base
+        return self.runs[0][0].start_offset if self.runs else self.boundary
 
     @property
     def boundary(self) -> Offset:
-        return self.runs[-1][-1].end_offset + 1 if self.runs else self.segments[-1].end
+        if self.runs:
+            return self.runs[-1][-1].end_offset + 1
+        return self.segments[-1].end if self.segments else self.chain.boundary
 
 
 class TierJob(NamedTuple):
@@ -99,7 +103,8 @@ async def begin(site: Site, plan: TierPlan) -> TierJob:
     tp, kind = plan.place
     job = site.entropy.hex_id()
     begun = (await site.chains.change(tp, kind, lambda chain: _begin(chain, plan, job))).chain
-    assert begun.tiering == job
+    if begun.tiering != job:  # ours took place, and another's did before we got to know
+        raise StaleView("another job has taken the place of this one")
     segments = tuple(_segment_plans(site, plan, job))
     record = CompactionRecord(
         compaction_id=job,
@@ -185,7 +190,9 @@ def _diskless_end(chain: Chain) -> Offset | None:
 
 def _begin(chain: Chain, plan: TierPlan, job: str) -> Chain:
     seen = plan.chain
-    if (chain.links[0].epoch, chain.boundary) != (seen.links[0].epoch, seen.boundary):
+    # An earlier revision: the topic was deleted, and vacuum has forgotten it.
+    is_same = (chain.links[0].epoch, chain.boundary) == (seen.links[0].epoch, seen.boundary)
+    if not is_same or chain.revision < seen.revision:
         raise StaleView("the chain was changed meanwhile")
     return chains.begin_tiering(chain, job)
 

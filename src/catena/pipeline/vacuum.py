@@ -7,7 +7,7 @@ Writers that die, jobs that are abandoned, merges, trims and deleted topics leav
     3. list objects that are older           by tasks; the rows stay with them
     4. read what is referred to              `references` says in which order, and why none is missed
     5. raise the incarnation                 from here on no backup from before passes for current
-    6. forget topics deleted long ago        their blobs were not counted as referred to in 4
+    6. forget topics deleted long ago        what they refer to was not counted in 4
     7. delete what is in 3 and not in 4      by tasks, in bulk
 
 **Why it is safe.** Names are drawn anew for each object, so one that is listed is never written again. Take one that is

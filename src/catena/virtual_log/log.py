@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
@@ -223,18 +223,14 @@ class VirtualLog:
 
     async def find_time(self, timestamp_ms: int) -> FoundTime | None:
         """The first record at or after this time."""
-        for _ in range(MAX_HOPS):
-            try:
-                return await self._find_time(await self.refresh(), timestamp_ms)
-            except (OffsetOutOfRange, StaleView):
-                continue  # what was found was trimmed or moved meanwhile: look again from the new start
-        raise Contended(f"{self.tp}: the chain changes all the time")
+        return await self._search(lambda chain: self._find_time(chain, timestamp_ms))
 
     async def _find_time(self, chain: Chain, timestamp_ms: int) -> FoundTime | None:
         for link in chain.links:
             start = max(chain.start, link.base)
             while link.end is None or start < link.end:
                 offset = await self.loglet(link).find_time(timestamp_ms, start)
+                await self._check_not_moved(link, start)
                 if offset is None or (link.end is not None and offset >= link.end):
                     break
                 (batch,) = await self.read(max(offset, start), 1)
@@ -246,12 +242,7 @@ class VirtualLog:
 
     async def find_max_time(self) -> FoundTime | None:
         """The first record with the greatest time; None if none has a time."""
-        for _ in range(MAX_HOPS):
-            try:
-                return await self._find_max_time(await self.refresh())
-            except (OffsetOutOfRange, StaleView):
-                continue
-        raise Contended(f"{self.tp}: the chain changes all the time")
+        return await self._search(self._find_max_time)
 
     async def _find_max_time(self, chain: Chain) -> FoundTime | None:
         newest: FoundTime | None = None
@@ -259,6 +250,7 @@ class VirtualLog:
             start = max(chain.start, link.base)
             while link.end is None or start < link.end:
                 offset = await self.loglet(link).find_max_time(start, link.end)
+                await self._check_not_moved(link, start)
                 if offset is None:
                     break
                 (batch,) = await self.read(max(offset, start), 1)
@@ -269,6 +261,23 @@ class VirtualLog:
                     break
                 start = batch.end  # its header spoke of records before the start, too: others may be newer
         return newest
+
+    async def _search(self, search: Callable[[Chain], Awaitable[FoundTime | None]]) -> FoundTime | None:
+        for _ in range(MAX_HOPS):
+            chain = await self.refresh()
+            try:
+                return await search(chain)
+            except (OffsetOutOfRange, StaleView):
+                continue  # what was found was trimmed or moved meanwhile: look again from the new start
+            except ObjectMissing:
+                if (await self.refresh()).revision == chain.revision:
+                    raise
+        raise Contended(f"{self.tp}: the chain changes all the time")
+
+    async def _check_not_moved(self, link: Link, start: Offset) -> None:
+        """What is not in the index any more was not found there; it goes after the boundary has passed it."""
+        if link.kind != chains.TIERED and await self._boundary() > start:
+            raise StaleView(f"{self.tp}: offsets from {start} on were moved meanwhile")
 
     async def runs(self, start: Offset, limit: int) -> list[Run]:
         """Up to `limit` runs of the log as it was last seen, from the one that holds `start` on; fewer at its end."""

@@ -1,0 +1,90 @@
+"""What one seed of the pipeline scenario turns on: that of the log scenario, and jobs of several drivers beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from catena.loglets.tiered.loglet import TieredSettings
+from catena.pipeline.settings import TierSettings
+from sim import scenario
+from sim.loop import Chance
+from sim.pipeline_steps import PIPELINE_STEPS, RECOVER_STEPS, TIER_STEPS, VACUUM_STEPS
+from sim.scenario import ProcessFaults, Scenario
+from sim.steps import RARE_STEPS
+
+
+@dataclass(frozen=True)
+class PipelineScenario(Scenario):
+    bursts: int
+    """An hour lies between two: who falls asleep in one wakes up in the next."""
+    drivers: int
+    passes: int
+    """Of each driver in each burst."""
+    vacuums: int
+    claims: bool
+    """Or else everyone gets the claim of any partition: it only saves work."""
+    sleeps: float
+    """Share of a driver's pauses that last for an hour."""
+    tier: TierSettings
+
+
+def draw(seed: int) -> PipelineScenario:
+    random = Chance(f"pipeline scenario {seed}")
+    drawn = scenario.draw(seed)
+    # A link in memory can't be tiered, nor what follows it: most logs have none, or little would be.
+    is_diskless = random.random() < 0.7
+    log = replace(
+        drawn,
+        kind="diskless" if is_diskless else drawn.kind,
+        kinds=("diskless",) if is_diskless else drawn.kinds,
+        partitions=random.choice((1, 1, 2)),
+        batches_per_writer=random.randint(3, 6),
+        fencers=int(random.random() < 0.15),
+        reconfigurers=random.choice((0, 0, 1)),
+        trimmers=int(random.random() < 0.4),
+        deleters=int(random.random() < 0.2),
+        restarters=int(random.random() < 0.2),
+        holders=0,
+        processes=_process_faults(random),
+        tiered=TieredSettings(
+            cache_bytes=random.choice((0, 600, 64 << 20)),
+            index_cache_bytes=random.choice((0, 100, 16 << 20)),
+            manifest_cache_bytes=random.choice((0, 2000, 16 << 20)),
+        ),
+    )
+    return PipelineScenario(
+        **{field.name: getattr(log, field.name) for field in fields(Scenario)},
+        bursts=random.choice((1, 2, 2, 2, 3)),
+        drivers=random.choice((1, 2, 2, 3)),
+        passes=random.randint(2, 5),
+        vacuums=int(random.random() < 0.7),
+        claims=random.random() < 0.5,
+        sleeps=random.choice((0.0, 0.5, 1.0)),
+        tier=_tier_settings(random),
+    )
+
+
+def _tier_settings(random: Chance) -> TierSettings:
+    """Small enough to cut, merge, and come to every limit with a few batches."""
+    return TierSettings(
+        segment_bytes=random.choice((200, 1500, 4000, 1 << 20)),
+        min_age_ms=random.choice((0, 0, 1000)),
+        min_bytes=random.choice((0, 0, 400)),
+        max_wait_ms=random.choice((0, 5000)),
+        max_runs=random.choice((2, 5, 100_000)),
+        merge_segments=random.choice((2, 2, 3)),
+        task_bytes=random.choice((1, 500, 1 << 20)),
+    )
+
+
+def _process_faults(random: Chance) -> ProcessFaults:
+    rare = [TIER_STEPS, RECOVER_STEPS, VACUUM_STEPS, RARE_STEPS["trimmers"], RARE_STEPS["reconfigurers"]]
+    drawn = scenario.process_faults(random, PIPELINE_STEPS, rare)
+    if not drawn.targets:
+        return drawn
+    aims = {
+        *random.sample(TIER_STEPS, random.randint(0, 3)),
+        *RECOVER_STEPS,
+        random.choice((*VACUUM_STEPS, "chain:trim")),
+    }
+    return replace(drawn, aims=tuple(sorted(aims)))

@@ -1,0 +1,23 @@
+"""Every deliberate bug of the pipeline's jobs is caught."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.mutating import Mutation
+from sim.pipeline_mutations import PIPELINE_MUTATIONS
+from sim.pipeline_run import run_seed
+
+SEEDS_MAX = 500
+
+
+def test_there_are_enough() -> None:
+    assert len(PIPELINE_MUTATIONS) >= 8
+    assert len({mutation.name for mutation in PIPELINE_MUTATIONS}) == len(PIPELINE_MUTATIONS)
+
+
+@pytest.mark.parametrize("mutation", PIPELINE_MUTATIONS, ids=[mutation.name for mutation in PIPELINE_MUTATIONS])
+def test_a_deliberate_bug_is_caught(mutation: Mutation) -> None:
+    caught = mutation.first_catch(range(SEEDS_MAX))
+    assert caught is not None, f"{mutation.name} goes unnoticed for {SEEDS_MAX} seeds"
+    assert run_seed(caught.seed).violations == [], "the seed fails without the bug, too"
