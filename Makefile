@@ -22,4 +22,4 @@ sim:
 	@$(PYTHON) dev.py sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(ARGS)
 
 test-long:
-	@$(PYTHON) dev.py test tests/clients -m long $(ARGS)
+	@$(PYTHON) dev.py test -m long $(ARGS)

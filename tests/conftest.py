@@ -13,6 +13,21 @@ import pytest
 from catena.testing.postgres_server import PostgresMissing, PostgresServer
 from catena.testing.s3_server import S3ServerError, SeaweedServer
 
+LONG = "long: takes minutes; run with -m long"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", LONG)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "long" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("long")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
 
 def cannot_have(server: str, reason: str) -> NoReturn:
     """Skip, or fail where `CATENA_REQUIRE` (a comma-separated list) says that this server, or spark, must be there."""

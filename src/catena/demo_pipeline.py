@@ -23,7 +23,7 @@ from catena.pipeline.work import Work
 from catena.runtime import SystemClock
 from catena.store_spec import StoreSpec
 
-GRACE_S = 2.0
+GRACE_S = 4.0
 """So short only here, where all writers are known to be done; a day is usual."""
 
 

@@ -22,26 +22,12 @@ from tests.clients.nodes import Cluster
 
 Kind = Literal["one-node", "three-nodes"]
 KINDS: tuple[Kind, ...] = ("one-node", "three-nodes")
-LONG = "long: takes minutes; run with -m long"
 SESSION_TTL_MS = 3000
 """Of the nodes that are killed and paused: as short as a busy machine allows."""
 
 Setting = str | int | float | bool
 
 _numbers = count()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", LONG)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if "long" in config.option.markexpr:
-        return
-    left_out = [item for item in items if item.get_closest_marker("long")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 def fresh(prefix: str) -> str:

@@ -88,7 +88,13 @@ def test_validate_only_makes_nothing(admin: AdminClient) -> None:
 def test_partitions_are_added(cluster: Cluster, admin: AdminClient) -> None:
     topic = create_topic(admin, 2)
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(TIMEOUT_S)
-    until(lambda: len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 5, "5 partitions")
+
+    def is_known() -> bool:
+        """By each node that is asked, in turn: they hear of it by themselves."""
+        seen = [admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions for _ in range(6)]
+        return all(len(partitions) == 5 for partitions in seen)
+
+    until(is_known, "5 partitions")
     write(cluster, topic, 3, partition=4)
     with pytest.raises(KafkaException) as fault:
         admin.create_partitions([NewPartitions(topic, 3)])[topic].result(TIMEOUT_S)

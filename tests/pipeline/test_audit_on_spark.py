@@ -101,6 +101,7 @@ async def test_a_sound_log_and_one_that_is_not(settings: Settings, sparks: Spark
         work.close()
 
 
+@pytest.mark.long
 async def test_all_executors_read_and_the_driver_does_not(tmp_path: Path, sparks: Sparks) -> None:
     settings = load(data=str(tmp_path), pipeline=SMALL)
     work = SparkWork(sparks.get(CLUSTER), StoreSpec.of(settings), SystemEntropy())

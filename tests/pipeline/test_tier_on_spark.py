@@ -20,7 +20,7 @@ from catena.store_spec import StoreSpec
 from catena.testing.postgres_server import PostgresServer
 from catena.testing.s3_server import SeaweedServer
 from tests.clients.conftest import three_node_settings
-from tests.pipeline.conftest import CLUSTER, LOCAL, Sparks
+from tests.pipeline.conftest import LOCAL, Sparks
 
 PARTITIONS = 6
 RECORDS = 300
@@ -86,17 +86,3 @@ async def test_every_record_is_there_before_and_after(settings: Settings, sparks
     again = await tiered(settings, sparks, LOCAL)
     assert again.failed == 0
     assert await content(settings) == list(range(2 * RECORDS))
-
-
-async def test_all_executors_move_bytes_and_the_driver_none(tmp_path: Path, sparks: Sparks) -> None:
-    settings = load(data=str(tmp_path), pipeline={"tier": {"segment_bytes": 100_000, "task_bytes": 100_000}})
-    await fill(settings, 0)
-    report = await tiered(settings, sparks, CLUSTER)
-    assert report.failed == 0
-    assert len(report.executors) == 2
-    size = RECORDS * len(VALUE)
-    assert all(usage.bytes_read > 0 and usage.bytes_written > 0 for usage in report.executors.values())
-    assert sum(usage.bytes_read for usage in report.executors.values()) >= size
-    assert "range_get" not in report.driver.requests
-    assert report.driver.bytes_read < size / 100
-    assert await content(settings) == list(range(RECORDS))

@@ -151,6 +151,7 @@ async def test_orphans_among_thousands_are_deleted_and_no_others(settings: Setti
         assert again.orphans == {}
 
 
+@pytest.mark.long
 async def test_executors_on_a_cluster_list_and_delete(tmp_path: Path, sparks: Sparks) -> None:
     async with open_yard(load(data=str(tmp_path)), sparks, CLUSTER) as yard:
         await yard.fill(0)

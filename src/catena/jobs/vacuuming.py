@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from catena.config import Settings
 from catena.jobs.opening import OpenWork, on_spark, open_site
 from catena.pipeline.vacuum import VacuumProgress, VacuumReport, check_grace
 from catena.pipeline.vacuum import vacuum as run_vacuum
+from catena.pipeline.work import used
 from catena.runtime import SystemClock, SystemEntropy
 
 
@@ -21,7 +24,9 @@ async def vacuum(
     """The writers of other nodes are taken to have the same deadline as these settings say."""
     check_grace(settings.pipeline.vacuum, settings.diskless.writer.commit_deadline_ms)
     async with (
-        open_site(settings, SystemClock(), SystemEntropy()) as (site, _),
+        open_site(settings, SystemClock(), SystemEntropy()) as (site, requests),
         (open_work or on_spark(settings))() as work,
     ):
-        return await run_vacuum(site, work, settings.pipeline.vacuum, dry_run, show, should_stop)
+        before = requests.snapshot()
+        report = await run_vacuum(site, work, settings.pipeline.vacuum, dry_run, show, should_stop)
+        return msgspec.structs.replace(report, driver=used(before, requests.snapshot(), 0))
