@@ -31,7 +31,7 @@ def test_what_was_appended_is_tiered_vacuumed_and_sound(tmp_path: Path) -> None:
     shown = " ".join(ran.stdout.split())
     assert "became 3 segments" in shown
     assert "│ tiered epoch 2 16,000 records closed" in shown
-    assert "0 objects with" not in shown
+    assert " 0 objects with" not in shown
     assert "every CRC is right, no damage" in shown
 
 
