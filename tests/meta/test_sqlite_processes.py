@@ -61,8 +61,7 @@ async def test_processes_that_count_together_lose_nothing_and_all_get_their_turn
     await store.close()
     assert found is not None
     assert int(found.value) == sum(counts)
-    # How even it is on an idle machine the benchmark says; on a busy one nobody may starve.
-    assert min(counts) >= 0.02 * sum(counts), counts
+    assert min(counts) >= 0.15 * sum(counts), counts
 
 
 async def test_the_ephemeral_records_of_a_killed_process_expire(path: Path, start: Start) -> None:
