@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
 from catena.loglets.tiered.loglet import TieredLoglet
 from catena.objects.memory import MemoryObjects
 from catena.runtime import SystemClock
@@ -56,6 +56,9 @@ class TieredAsAppended:
 
     async def runs(self, start: Offset, limit: int) -> list[Run]:
         return await (await self._tiered()).runs(start, limit)
+
+    async def extents(self, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        return await (await self._tiered()).extents(start, end, limit)
 
     async def seal(self) -> SealResult:
         return await (await self._tiered()).seal()

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from catena.formats.record_batch import BatchHeader
+from catena.formats.wal_blob import KAFKA_BATCH_V2
 from catena.loglets.producers import ProducerState
 from catena.types import Buffer, Epoch, Offset, TopicPartition
 
@@ -70,6 +71,25 @@ class Run(NamedTuple):
     """Bytes of its batches; 0 where old data does not tell."""
     newest_ms: int
     """The greatest time of its batches; where they have none, when they were appended; -1: not known."""
+
+
+class Extent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where neighbouring batches are stored, for whoever reads the object itself.
+
+    It never becomes wrong: the object does not change, and once nothing refers to it, vacuum leaves it there for the
+    time of its grace.
+    """
+
+    offset: Offset
+    """Of the first record of its first batch."""
+    end: Offset
+    key: str
+    at: int = 0
+    length: int | None = None
+    """None: the whole object, in old data."""
+    encoding: str = KAFKA_BATCH_V2
+    created_at_ms: int = 0
+    """When it was appended, where old data has no other time."""
 
 
 class SealResult(NamedTuple):
@@ -117,6 +137,13 @@ class Loglet(Protocol):
 
     async def runs(self, start: Offset, limit: int) -> list[Run]:
         """Up to `limit` runs, from the one that holds `start` on; fewer only if there are no more. Cheap: no data."""
+
+    async def extents(self, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        """Up to `limit` extents, contiguous, from the one that holds `start` on; none that begins at `end` or later.
+
+        Empty at the tail and beyond it. Cheap: no data is read. Raises StaleView if the loglet no longer holds `start`,
+        and StoreRefused if what it holds is in no object.
+        """
 
     async def seal(self) -> SealResult: ...
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from catena.errors import RetryLater, Sealed, StaleView, StoreRefused, StoreUnavailable
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
-from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
 from catena.loglets.producers import ProducerState, check_first, find_duplicate, unexpired, with_batch
 from catena.runtime import Clock
 from catena.types import Epoch, Offset, TopicPartition
@@ -142,6 +142,14 @@ class MemoryLoglet:
         log = await self._open()
         batches = itertools.islice((batch for batch in log.batches if batch.end > start), limit)
         return [Run(batch.end, len(batch.data), parse_header(batch.data).max_timestamp) for batch in batches]
+
+    async def extents(self, start: Offset, end: Offset, limit: int) -> list[Extent]:  # noqa: ARG002
+        log = await self._open()
+        if start < log.base:
+            raise StaleView(f"{self._link.partition}: offset {start} was trimmed")
+        if min(start, end - 1) >= log.tail:
+            return []
+        raise StoreRefused(f"{self._link.partition}: offset {start} is in the memory of a node, and in no object")
 
     async def seal(self) -> SealResult:
         log = await self._open()

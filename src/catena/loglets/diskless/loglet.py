@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.commit import Committer, CommitWay
 from catena.loglets.diskless.commit_by_group import CommitByGroup
@@ -95,6 +95,9 @@ class DisklessLoglet:
 
     async def runs(self, start: Offset, limit: int) -> list[Run]:
         return await self._node.reader.runs(self._partition, start, limit)
+
+    async def extents(self, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        return await self._node.reader.extents(self._partition, start, end, limit)
 
     async def seal(self) -> SealResult:
         return await seal(self._node.meta, self._node.clock, self._link)

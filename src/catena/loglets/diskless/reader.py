@@ -13,8 +13,8 @@ import asyncio
 from catena.errors import CatenaError, ObjectMissing, Sealed, StaleView, StoreUnavailable
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
-from catena.loglets.base import Batch, LinkSpec, Run, Tail
-from catena.loglets.diskless.blobs import BlobReader
+from catena.loglets.base import Batch, Extent, LinkSpec, Run, Tail
+from catena.loglets.diskless.blobs import BlobReader, object_key
 from catena.loglets.diskless.controls import Controls
 from catena.loglets.diskless.index import PAGE, Index
 from catena.loglets.diskless.partition import Partition
@@ -147,6 +147,27 @@ class Reader:
             entries += [entry for entry in control.pending.entries if entry.end_offset > after]
         return [_run(entry) for entry in entries[:limit]]
 
+    async def extents(self, partition: Partition, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        """Read first: what it counts is in the index by then, or is pending in this very record."""
+        control = await self._controls.read(partition)
+        if control is None or start >= min(end, control.next):
+            return []
+        entries = await self._index.page(partition, start, limit)
+        if len(entries) < limit and control.pending is not None:
+            after = entries[-1].end_offset if entries else start - 1
+            entries += [entry for entry in control.pending.entries if entry.end_offset > after]
+        found: list[Extent] = []
+        following = start
+        for entry in entries[:limit]:
+            is_next = entry.start_offset == following if found else entry.start_offset <= start
+            if not is_next or entry.start_offset >= end:
+                break
+            found.append(_extent(entry))
+            following = entry.end_offset + 1
+        if not found:
+            raise StaleView(f"{partition.tp}: offset {start} is not here any more")
+        return found
+
     async def _entries_from(
         self, partition: Partition, offset: Offset, control: Control | None, limit: int
     ) -> list[IndexEntry]:
@@ -216,6 +237,18 @@ class Reader:
 def _newest(entry: IndexEntry) -> int:
     """No record of the run is newer, as far as older data tells."""
     return entry.max_timestamp if entry.max_timestamp >= 0 else entry.created_at_ms
+
+
+def _extent(entry: IndexEntry) -> Extent:
+    return Extent(
+        entry.start_offset,
+        entry.end_offset + 1,
+        object_key(entry.data_key),
+        entry.byte_offset,
+        entry.byte_length,
+        entry.encoding,
+        entry.created_at_ms,
+    )
 
 
 def _run(entry: IndexEntry) -> Run:

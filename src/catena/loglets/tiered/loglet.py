@@ -15,7 +15,7 @@ import msgspec
 
 from catena.errors import Corrupt, Sealed, StaleView
 from catena.formats.manifest import Manifest
-from catena.loglets.base import Batch, Entry, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
 from catena.loglets.pieces import Lane, PieceReader, Places
 from catena.loglets.tiered.catalog import Catalog
 from catena.loglets.tiered.reader import Reader
@@ -94,6 +94,12 @@ class TieredLoglet:
             )
             for segment in manifest.segments[first : first + limit]
         ]
+
+    async def extents(self, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        manifest = await self._manifest()
+        if start < manifest.base:
+            raise StaleView(f"{self._link.partition}: offset {start} is not here any more")
+        return await self._node.reader.extents(manifest, start, min(end, manifest.end), limit)
 
     async def seal(self) -> SealResult:
         """It is; who wrote to it is long known to the link that follows."""

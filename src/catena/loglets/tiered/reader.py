@@ -17,8 +17,8 @@ from catena.errors import CatenaError
 from catena.formats.manifest import Manifest
 from catena.formats.record_batch import parse_header
 from catena.formats.records import NO_TIMESTAMP
-from catena.formats.segment import Interval, SegmentInfo, decode_interval
-from catena.loglets.base import Batch
+from catena.formats.segment import Interval, SegmentIndex, SegmentInfo, decode_interval
+from catena.loglets.base import Batch, Extent
 from catena.loglets.pieces import Lane, Piece, PieceReader, Places
 from catena.loglets.tiered.catalog import Catalog
 from catena.runtime import Tasks
@@ -29,6 +29,8 @@ READERS_AHEAD = 16
 """Of all partitions, at the same time."""
 MAX_READ_BYTES = 64 << 20
 MAX_SEGMENTS_PER_READ = 32
+EXTENT_BYTES = 16 << 20
+"""An extent is not much larger, unless a single batch is."""
 
 
 class Reader:
@@ -96,6 +98,19 @@ class Reader:
                     newest, found = timestamp_ms, batch.offset
         return newest, found
 
+    async def extents(self, manifest: Manifest, start: Offset, end: Offset, limit: int) -> list[Extent]:
+        """Large segments are cut where intervals begin, so that several can read one."""
+        found: list[Extent] = []
+        for segment in _segments_from(manifest, start):
+            if segment.base >= end or len(found) >= limit:
+                break
+            is_inside = start <= segment.base and segment.end <= end
+            if is_inside and segment.body_bytes <= EXTENT_BYTES:
+                found.append(Extent(segment.base, segment.end, segment.key, segment.body_at, segment.body_bytes))
+            else:
+                found += _cut(segment, await self._catalog.index(segment), start, end)
+        return found[:limit]
+
     async def _plan(self, manifest: Manifest, offset: Offset, max_bytes: int) -> list[Piece]:
         """What to read for about so many bytes from `offset` on; at least one piece."""
         segments: list[SegmentInfo] = []
@@ -153,6 +168,18 @@ class Reader:
 def _segments_from(manifest: Manifest, offset: Offset) -> Iterator[SegmentInfo]:
     for number in range(manifest.segment_at(offset), len(manifest.segments)):
         yield manifest.segments[number]
+
+
+def _cut(segment: SegmentInfo, index: SegmentIndex, start: Offset, end: Offset) -> Iterator[Extent]:
+    number, last = index.find(max(start, segment.base)), index.find(min(end, segment.end) - 1)
+    while number <= last:
+        first = index.interval(number)
+        full_at = first.position + EXTENT_BYTES
+        after = last + 1 if full_at >= segment.index_at else min(last, index.find_byte(full_at))
+        number = max(number + 1, after)
+        until = index.interval(number - 1)
+        length = until.position + until.length - first.position
+        yield Extent(first.offset, until.end, segment.key, first.position, length)
 
 
 def _bytes_from(offset: Offset, base: Offset, end: Offset, size: int) -> int:
