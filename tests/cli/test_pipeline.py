@@ -84,7 +84,7 @@ def test_the_service_runs_until_it_is_told_to_end(lines: Path, tmp_path: Path) -
 
             def metrics() -> Any:
                 with urllib.request.urlopen(f"http://{http}/metrics", timeout=30) as answer:
-                    return json.load(answer)["service"]
+                    return json.load(answer)["tier"]
 
             until(lambda: metrics()["runs"] == 1, "the first run is tiered")
             catena("produce", "t", str(lines))
@@ -96,7 +96,15 @@ def test_the_service_runs_until_it_is_told_to_end(lines: Path, tmp_path: Path) -
             process.kill()
             raise
     assert ended["failing"] == []
-    assert ended["service"]["outcomes"]["tiered"] >= 2
+    assert ended["tier"]["outcomes"]["tiered"] >= 2
+    assert ended["jobs"]["retention"]["runs"]["good"] >= 1
+
+
+def test_a_service_for_a_topic_that_is_not_there_does_not_begin(catena: Catena) -> None:
+    catena("topic", "create", "t")
+    shown = catena("pipeline", "run", "--once", "--topic", "nothing")
+    assert shown.code == 2
+    assert "no topic 'nothing'" in shown.err
 
 
 def test_retention_trims_what_is_too_much(catena: Catena) -> None:

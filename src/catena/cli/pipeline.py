@@ -21,6 +21,7 @@ from catena.errors import ConfigError
 if TYPE_CHECKING:
     from catena.config import Settings
     from catena.jobs import OpenWork, Which
+    from catena.jobs.figures import Figures
     from catena.pipeline.audit import AuditReport
     from catena.pipeline.report import RunReport
     from catena.pipeline.tier_pass import PartitionReport, Progress
@@ -207,7 +208,12 @@ def audit(
 @app.command()
 def run(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="End after one pass.")] = False,
+    once: Annotated[
+        bool,
+        typer.Option(
+            "--once", help="Retention, tiering and vacuum once, one after the other, if scheduled at all; no audit."
+        ),
+    ] = False,
     topic: OnTopic = None,
     http_port: Annotated[
         int | None,
@@ -222,10 +228,15 @@ def run(
     config: Config = None,
     debug: Debug = False,
 ) -> None:
-    """Tier pass after pass, until SIGTERM or Ctrl-C, with one warm Spark for all of them.
+    """Run all jobs again and again, until SIGTERM or Ctrl-C, with one warm Spark for all of them.
 
-    It ends between two commits. Several may run, also on other machines: they share the work. --json prints a line when
-    the service is there, and what it did when it ends.
+    Tiering, retention, vacuum and audit each have a schedule: the settings pipeline.service. They run beside each
+    other, one that fails does not stop the others, and they end between two commits. With --topic vacuum is left out:
+    orphans are of no topic.
+
+    Several services may run, also on other machines. They share the tiering; one of them is enough to vacuum and audit.
+    Exit code 1 if the last run of a job was not good. --json prints a line when the service is there, and what it did
+    when it ends.
     """
     options = common(context, data, config, debug, as_json)
     with reporting(options):
@@ -236,13 +247,13 @@ def run(
         if http_port is not None:
             settings = structs.replace(settings, http=structs.replace(settings.http, port=http_port))
         work = jobs.on_spark(settings, master, remote)
-        failing = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
-        if failing:
+        is_good = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
+        if not is_good:
             raise typer.Exit(FAILED)
 
 
-async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bool, as_json: bool) -> int:
-    """How many partitions have failed the last time."""
+async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bool, as_json: bool) -> bool:
+    """Whether the last run of each job was good."""
     from catena import jobs
 
     async with jobs.open_service(settings, open_work, which) as running:
@@ -254,18 +265,17 @@ async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bo
             print(f"catena: the pipeline runs; http://{running.http}/health; Ctrl-C ends it", file=sys.stderr)
         sys.stdout.flush()
         if once:
-            await running.service.pass_once()
+            await running.service.run_once()
         else:
             await running.service.run()
-        counts, failing = running.service.counts, running.service.set_aside.all
+        figures, troubles = running.state.figures, running.state.troubles
         if as_json:
-            print_json(running.state.as_json())
+            print_json(figures)
         else:
-            passes, segments = count(counts.passes, "pass", "passes"), count(counts.segments, "segment")
-            print(f"{passes}, {counts.bytes:,} bytes in {segments}")
-            for tp, each in failing.items():
-                print(f"{tp}: {each.error}", file=sys.stderr)
-        return len(failing) + counts.failed_passes
+            _print_served(figures)
+            for trouble in troubles:
+                print(trouble, file=sys.stderr)
+        return not troubles
 
 
 @contextmanager
@@ -330,6 +340,22 @@ def _print_tiered(report: RunReport) -> None:
     seconds = report.duration_ms / 1000
     idle = f"; nothing to do in {count(report.idle, 'partition')}" if report.idle else ""
     print(f"{size:,} bytes {done} in {seconds:.1f} s by {count(len(report.executors), 'executor')}{idle}")
+
+
+def _print_served(figures: Figures) -> None:
+    rows: list[list[object]] = [
+        [job, sum(each.runs.values()), each.runs["good"], f"{each.seconds:.1f}"]
+        for job, each in figures.jobs.items()
+        if any(each.runs.values())
+    ]
+    if rows:
+        print_columns(["JOB", "RUNS", "GOOD", "SECONDS"], rows)
+    tier, vacuum = figures.tier, figures.vacuum
+    print(
+        f"{tier.bytes:,} bytes tiered in {count(tier.segments, 'segment')}; "
+        f"{count(figures.retention.trimmed, 'partition')} trimmed; "
+        f"{count(vacuum.deleted, 'object')}, {vacuum.deleted_bytes:,} bytes deleted"
+    )
 
 
 def _print_vacuumed(report: VacuumReport) -> None:

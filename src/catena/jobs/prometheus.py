@@ -1,43 +1,72 @@
-"""The counts of the service, as Prometheus reads them. Few series, whatever the number of partitions."""
+"""The figures of the service, as Prometheus reads them. Few series, whatever the number of partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 
-from catena.jobs.cost import requests_cost_usd
-from catena.pipeline.service import ServiceCounts
-from catena.pipeline.work import Usage
+from catena.jobs.figures import AuditFigures, Figures, RetentionCounts, VacuumCounts
+from catena.pipeline.lag import Lag
+from catena.pipeline.passes import TierCounts
+from catena.pipeline.service import JobCounts
+from catena.pipeline.stages import StageTime
 
 PREFIX = "catena_pipeline_"
 
 
-def exposition(counts: ServiceCounts, failing: int, tasks: Usage, driver: Usage) -> bytes:
+def exposition(figures: Figures) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector([*_of_service(counts, failing), *_of_usage(tasks, driver)]))
+    registry.register(_Collector(figures))
     return generate_latest(registry)
 
 
 class _Collector:
-    def __init__(self, families: list[Metric]) -> None:
-        self._families = families
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        return iter(self._families)
+        figures = self._figures
+        yield from _of_jobs(figures.jobs)
+        yield from _of_tier(figures.tier, figures.stages)
+        yield _gauge(
+            "failing_partitions", "Partitions that tiering failed on the last time.", figures.failing_partitions
+        )
+        yield from _of_lag(figures.lag, figures.pending)
+        yield from _of_retention(figures.retention)
+        yield from _of_vacuum(figures.vacuum)
+        if figures.audit is not None:
+            yield from _of_audit(figures.audit)
+        yield from _of_usage(figures)
 
 
-def _of_service(counts: ServiceCounts, failing: int) -> Iterator[Metric]:
-    yield _counter("passes", "Passes over all partitions.", counts.passes)
-    yield _counter("failed_passes", "Passes that could not be done.", counts.failed_passes)
-    yield _counter("pass_seconds", "Time that passes took.", counts.pass_seconds)
-    yield _gauge("last_pass_timestamp_seconds", "When the last pass ended.", _seconds(counts.last_pass_at_ms))
-    good = _seconds(counts.last_good_pass_at_ms)
-    yield _gauge("last_good_pass_timestamp_seconds", "When the last pass ended in which nothing failed.", good)
-    yield _gauge("partitions", "Partitions that the last pass looked at.", counts.partitions)
+def _of_jobs(jobs: Mapping[str, JobCounts]) -> Iterator[Metric]:
+    runs = CounterMetricFamily(PREFIX + "job_runs", "Runs of jobs that have ended, and how.", labels=["job", "outcome"])
+    seconds = SummaryMetricFamily(PREFIX + "job_seconds", "Time that runs of jobs took.", labels=["job"])
+    for job, counts in jobs.items():
+        for outcome, count in counts.runs.items():
+            runs.add_metric([job, outcome], count)
+        seconds.add_metric([job], count_value=sum(counts.runs.values()), sum_value=counts.seconds)
+    yield runs
+    yield seconds
+
+    def gauge(name: str, text: str, values: Mapping[str, float]) -> Metric:
+        return _gauges(f"job_{name}", text, "job", values)
+
+    yield gauge("every_seconds", "How often a job is due; 0: never.", {j: c.every_ms / 1000 for j, c in jobs.items()})
+    running = {job: float(counts.running_since_ms is not None) for job, counts in jobs.items()}
+    yield gauge("running", "Whether a job is under way.", running)
+    yield gauge("last_run_seconds", "Time that the last run took.", {j: c.last_seconds for j, c in jobs.items()})
+    last = {job: _seconds(counts.last_at_ms) for job, counts in jobs.items()}
+    yield gauge("last_run_timestamp_seconds", "When the last run ended; 0: there was none.", last)
+    good = {job: _seconds(counts.last_good_at_ms) for job, counts in jobs.items()}
+    yield gauge("last_good_run_timestamp_seconds", "When the last run ended in which nothing failed; 0: none.", good)
+
+
+def _of_tier(counts: TierCounts, stages: Mapping[str, StageTime]) -> Iterator[Metric]:
+    yield _gauge("partitions", "Partitions that the last pass of tiering looked at.", counts.partitions)
     yield _gauge("candidates", "Of these, where there was something to do.", counts.candidates)
-    yield _gauge("failing_partitions", "Partitions that failed the last time they were tried.", failing)
     yield _counters("partition_outcomes", "What became of partitions.", "outcome", counts.outcomes)
     yield _counters("recoveries", "What became of jobs that were left behind.", "recovery", counts.recoveries)
     yield _counter("segments_written", "Segments written.", counts.segments)
@@ -45,9 +74,65 @@ def _of_service(counts: ServiceCounts, failing: int) -> Iterator[Metric]:
     yield _counter("segments_dropped", "Segments let go, below the start of their log.", counts.dropped)
     yield _counter("runs_tiered", "Runs of the WAL that were tiered.", counts.runs)
     yield _counter("bytes_tiered", "Bytes of runs and segments that were rewritten.", counts.bytes)
+    times = SummaryMetricFamily(
+        PREFIX + "stage_seconds",
+        "Time that the stages of tiering took, of partitions side by side; tasks: of groups of partitions.",
+        labels=["stage"],
+    )
+    for stage, time in stages.items():
+        times.add_metric([stage], count_value=time.count, sum_value=time.seconds)
+    yield times
 
 
-def _of_usage(tasks: Usage, driver: Usage) -> Iterator[Metric]:
+def _of_lag(lag: Lag, pending: Mapping[str, int]) -> Iterator[Metric]:
+    yield _gauge(
+        "lag_partitions", "Partitions of which something is old enough to be tiered, and is not.", lag.partitions
+    )
+    yield _gauge("lag_bytes", "Bytes that are old enough to be tiered, and are not.", lag.bytes)
+    yield _gauge("lag_bytes_max", "The same of the partition that has most of them.", lag.bytes_max)
+    yield _gauge("lag_records", "Records that are old enough to be tiered, and are not.", lag.records)
+    yield _gauge("lag_records_max", "The same of the partition that has most of them.", lag.records_max)
+    yield _gauge("lag_seconds_max", "Since when the oldest of them is old enough.", lag.seconds_max)
+    text = "Partitions on which a job of another driver is under way or left behind, by how far it has come."
+    yield _gauges("pending_partitions", text, "state", pending)
+
+
+def _of_retention(counts: RetentionCounts) -> Iterator[Metric]:
+    yield _counter("retention_trimmed_partitions", "Partitions of which something was trimmed.", counts.trimmed)
+    yield _counter("retention_trimmed_records", "Offsets that were trimmed.", counts.records)
+    yield _counter("retention_failed_partitions", "Partitions that could not be looked at or trimmed.", counts.failed)
+
+
+def _of_vacuum(counts: VacuumCounts) -> Iterator[Metric]:
+    yield _counter("vacuum_deleted_objects", "Orphans that were deleted.", counts.deleted)
+    yield _counter("vacuum_deleted_bytes", "Bytes of these.", counts.deleted_bytes)
+    yield _counter("vacuum_failed_objects", "Orphans that the store would not delete.", counts.failed)
+    for name, text, value in (
+        ("vacuum_listed_objects", "Objects that the last run has listed.", counts.listed),
+        ("vacuum_young_objects", "Of these, too young to be looked at.", counts.kept_young),
+        ("vacuum_orphan_objects", "Of the others, those that nothing refers to.", counts.orphans),
+        ("vacuum_orphan_bytes", "Bytes of these.", counts.orphan_bytes),
+    ):
+        if value is not None:
+            yield _gauge(name, text, value)
+
+
+def _of_audit(audit: AuditFigures) -> Iterator[Metric]:
+    yield _gauge("audit_timestamp_seconds", "When the last audit came to its end.", audit.at_ms / 1000)
+    yield _gauge("audit_partitions", "Partitions that it looked at.", audit.partitions)
+    yield _gauge("audit_records", "Records that it read and found sound.", audit.offsets)
+    yield _gauge("audit_bytes", "Bytes that it read and found sound.", audit.bytes)
+    yield _gauge("audit_damage", "Defects that are damage.", audit.damage)
+    yield _gauge("audit_leftovers", "Defects that are harmless, and go by themselves.", audit.leftovers)
+    yield _gauge("audit_unchecked_partitions", "Partitions, some of which it could not look at.", audit.unchecked)
+
+
+def _of_usage(figures: Figures) -> Iterator[Metric]:
+    yield _counter(
+        "spark_restarts", "Sessions of Spark that were opened because one has ended.", figures.spark.restarts
+    )
+    yield _counter("spark_restart_failures", "Tries to do so that were in vain.", figures.spark.failures)
+    tasks, driver = figures.tasks, figures.driver
     yield _counter("tasks", "Tasks that have ended.", tasks.tasks)
     yield _counter("task_read_bytes", "Bytes that tasks have read from the object store.", tasks.bytes_read)
     yield _counter("task_written_bytes", "Bytes that tasks have written to it.", tasks.bytes_written)
@@ -58,15 +143,15 @@ def _of_usage(tasks: Usage, driver: Usage) -> Iterator[Metric]:
         for kind, count in usage.requests.items():
             requests.add_metric([by, kind], count)
     yield requests
-    cost = requests_cost_usd(tasks.requests) + requests_cost_usd(driver.requests)
-    yield _counter("object_store_requests_cost_usd", "What these cost on S3 Standard, as an estimate.", cost)
+    text = "What these cost on S3 Standard, as an estimate."
+    yield _counter("object_store_requests_cost_usd", text, figures.requests_cost_usd)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
-def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
+def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = CounterMetricFamily(PREFIX + name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)
@@ -75,6 +160,13 @@ def _counters(name: str, text: str, label: str, values: Mapping[str, int]) -> Me
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 def _seconds(timestamp_ms: int | None) -> float:

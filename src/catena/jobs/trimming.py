@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from catena.config import Settings
 from catena.jobs.opening import EVERYTHING, Which, find_places, open_site
 from catena.node import Node
 from catena.pipeline.retention import Kept, Trimmed, trim_all
+from catena.pipeline.site import Site
 from catena.runtime import SystemClock, SystemEntropy
 from catena.virtual_log.topics import list_topics
+
+GROUP = 500
+"""After so many partitions `should_stop` is asked."""
 
 
 class RetentionReport(msgspec.Struct, frozen=True):
@@ -18,6 +24,8 @@ class RetentionReport(msgspec.Struct, frozen=True):
     duration_ms: int
     dry_run: bool
     partitions: tuple[Trimmed, ...]
+    stopped: bool = False
+    """Before all partitions were looked at, because somebody asked for it."""
 
     @property
     def failed(self) -> int:
@@ -25,17 +33,32 @@ class RetentionReport(msgspec.Struct, frozen=True):
 
 
 async def retention(settings: Settings, which: Which = EVERYTHING, dry_run: bool = False) -> RetentionReport:
-    clock, entropy = SystemClock(), SystemEntropy()
-    async with open_site(settings, clock, entropy) as (site, _):
-        started_at_ms = clock.now_ms()
-        node = await Node.start(settings, site.meta, site.objects, clock, entropy)
-        try:
-            topics = {topic.topic_id: topic for topic in await list_topics(site.meta)}
-            kept = [
-                Kept(topics[place.tp.topic_id], node.open_log(topics[place.tp.topic_id], place.tp.partition))
-                for place in await find_places(site, which)
-            ]
-            trimmed = await trim_all(kept, node.topics.get, clock, dry_run)
-        finally:
-            await node.close()
-        return RetentionReport("retention", started_at_ms, clock.now_ms() - started_at_ms, dry_run, tuple(trimmed))
+    async with open_site(settings, SystemClock(), SystemEntropy()) as (site, _):
+        return await retention_on(site, settings, which, dry_run)
+
+
+async def retention_on(
+    site: Site,
+    settings: Settings,
+    which: Which = EVERYTHING,
+    dry_run: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> RetentionReport:
+    started_at_ms = site.clock.now_ms()
+    node = await Node.start(settings, site.meta, site.objects, site.clock, site.entropy)
+    try:
+        places = await find_places(site, which)
+        topics = {topic.topic_id: topic for topic in await list_topics(site.meta)}
+        # A topic may be deleted between the two.
+        known = [(topics[place.tp.topic_id], place.tp.partition) for place in places if place.tp.topic_id in topics]
+        trimmed: list[Trimmed] = []
+        stopped = False
+        for start in range(0, len(known), GROUP):
+            if stopped := should_stop():
+                break
+            group = [Kept(topic, node.open_log(topic, partition)) for topic, partition in known[start : start + GROUP]]
+            trimmed += await trim_all(group, node.topics.get, site.clock, dry_run)
+    finally:
+        await node.close()
+    duration_ms = site.clock.now_ms() - started_at_ms
+    return RetentionReport("retention", started_at_ms, duration_ms, dry_run, tuple(trimmed), stopped)

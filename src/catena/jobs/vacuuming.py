@@ -14,6 +14,12 @@ from catena.pipeline.work import used
 from catena.runtime import SystemClock, SystemEntropy
 
 
+def check_vacuum(settings: Settings) -> None:
+    """Raise ConfigError if the grace is too short. The writers of other nodes are taken to have the same deadline as
+    these settings say."""
+    check_grace(settings.pipeline.vacuum, settings.diskless.writer.commit_deadline_ms)
+
+
 async def vacuum(
     settings: Settings,
     dry_run: bool = False,
@@ -21,8 +27,7 @@ async def vacuum(
     show: Callable[[VacuumProgress], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> VacuumReport:
-    """The writers of other nodes are taken to have the same deadline as these settings say."""
-    check_grace(settings.pipeline.vacuum, settings.diskless.writer.commit_deadline_ms)
+    check_vacuum(settings)
     async with (
         open_site(settings, SystemClock(), SystemEntropy()) as (site, requests),
         (open_work or on_spark(settings))() as work,

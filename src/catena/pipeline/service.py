@@ -1,85 +1,104 @@
-"""The service: pass after pass over all partitions, in another order each time, until it is told to end.
+"""The service: jobs that are run again and again, each on its own schedule, until they are told to end.
 
-Topics are found anew for each pass. Any number of services may run: claims share the work out between them. A partition
-that keeps failing is set aside, with its error shown, and the rest goes on. Told to end, it ends between two groups of
-partitions, never within a commit; killed, it leaves what the next pass of anyone finishes.
+**They run beside each other**, on one session of Spark. Each is made to be safe beside all others, since other
+processes may run them at any time; so there is no lock to get wrong, and a job that is due does not wait for one that
+takes hours. What they share are the slots of Spark, and there the long one, the audit, asks for little at a time
+(`sliced_work`).
+
+**A job that fails** is counted, its error is shown, and it is tried again when it is due next. It does not stop
+the others, even if what it raised is a bug.
+
+**Told to end**, all jobs are told to stop, and do so between two commits. One that changes nothing has no commits, and
+is cut off where it is. Killed, they leave what the next run of anyone finishes.
+
+**First runs.** What costs little begins at once. What reads or lists everything begins after a random part of its
+period, so that services that are started together, or again and again, do not all do it at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from catena.errors import CatenaError
-from catena.pipeline.set_aside import SetAside
-from catena.pipeline.settings import PipelineSettings
-from catena.pipeline.site import Place, Site
-from catena.pipeline.tier_pass import PartitionReport, TierPass
-from catena.pipeline.work import Work
+from catena.runtime import Clock, Entropy, Tasks
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.2
-"""How soon the service notices, between passes, that it is told to end."""
+T = TypeVar("T")
+
+Outcome: TypeAlias = Literal["good", "partly", "stopped", "failed"]
+"""All was done; some of it failed, or damage was found; it was told to stop; it could not be done."""
+ShouldStop: TypeAlias = Callable[[], bool]
+ERROR_CHARS_MAX = 1000
 
 
-class ServiceCounts(msgspec.Struct):
+class Ran(NamedTuple):
+    outcome: Outcome = "good"
+    error: str = ""
+
+
+class Job(NamedTuple):
+    name: str
+    every_ms: int
+    """From the end of one run to the next, a quarter more or less; 0: never."""
+    run: Callable[[ShouldStop], Coroutine[Any, Any, Ran]]
+    begins_at_once: bool = True
+    by_schedule_only: bool = False
+    """It is not part of `run_once`."""
+    changes_nothing: bool = False
+
+
+class JobCounts(msgspec.Struct):
     """Since the service began."""
 
-    passes: int = 0
-    failed_passes: int = 0
-    """Those that could not even begin, or that ended in the middle."""
-    pass_seconds: float = 0.0
-    last_pass_at_ms: int | None = None
-    last_good_pass_at_ms: int | None = None
-    """One in which no partition failed."""
+    every_ms: int
+    runs: dict[Outcome, int] = msgspec.field(default_factory=lambda: dict.fromkeys(get_args(Outcome), 0))
+    seconds: float = 0.0
+    """That all runs took."""
+    running_since_ms: int | None = None
+    last_seconds: float = 0.0
+    last_outcome: Outcome | None = None
+    last_at_ms: int | None = None
+    """When the last run ended."""
+    last_good_at_ms: int | None = None
     last_error: str = ""
-    partitions: int = 0
-    """That the last pass found."""
-    candidates: int = 0
-    """Of these, where there was something to do."""
-    outcomes: dict[str, int] = {}
-    """Of partitions: tiered, busy, stale, failed."""
-    recoveries: dict[str, int] = {}
-    """Of jobs that were left behind: finished, abandoned."""
-    segments: int = 0
-    merged: int = 0
-    dropped: int = 0
-    runs: int = 0
-    bytes: int = 0
+    """Of the last run that was not good."""
 
-    def add(self, reports: Sequence[PartitionReport]) -> None:
-        self.partitions = len(reports)
-        self.candidates = sum(each.outcome != "idle" for each in reports)
-        self.outcomes = _sum(self.outcomes, Counter(each.outcome for each in reports if each.outcome != "idle"))
-        recovered = Counter(each.recovered for each in reports if each.recovered != "nothing")
-        self.recoveries = _sum(self.recoveries, recovered)
-        done = [each for each in reports if each.outcome == "tiered"]
-        self.segments += sum(each.segments for each in done)
-        self.merged += sum(each.merged for each in done)
-        self.dropped += sum(each.dropped for each in done)
-        self.runs += sum(each.runs for each in done)
-        self.bytes += sum(each.bytes for each in done)
+    def add(self, ran: Ran, seconds: float, now_ms: int) -> None:
+        self.runs[ran.outcome] += 1
+        self.seconds += seconds
+        self.last_seconds = seconds
+        self.last_outcome = ran.outcome
+        self.last_at_ms = now_ms
+        if ran.outcome == "good":
+            self.last_good_at_ms = now_ms
+        self.last_error = ran.error[:ERROR_CHARS_MAX] or self.last_error
+
+    @property
+    def is_in_trouble(self) -> bool:
+        """As far as the last run tells."""
+        return self.last_outcome in ("partly", "failed")
 
 
 class Service:
-    def __init__(
-        self, site: Site, work: Work, settings: PipelineSettings, find_places: Callable[[], Awaitable[list[Place]]]
-    ) -> None:
-        self._site = site
-        self._work = work
-        self._settings = settings
-        self._find_places = find_places
+    def __init__(self, jobs: Sequence[Job], clock: Clock, entropy: Entropy) -> None:
+        self._jobs = [job for job in jobs if job.every_ms]
+        self._clock = clock
+        self._entropy = entropy
+        self._tasks = Tasks("pipeline service")
+        self._cut_at_end: dict[asyncio.Task[Any], None] = {}
         self._ending = False
-        self.counts = ServiceCounts()
-        self.set_aside = SetAside(site.clock)
+        self.counts = {job.name: JobCounts(job.every_ms) for job in jobs}
 
     def end(self) -> None:
-        """After the group of partitions that is under way."""
         self._ending = True
+        for task in self._cut_at_end:
+            task.cancel()
 
     @property
     def is_ending(self) -> bool:
@@ -87,54 +106,59 @@ class Service:
 
     async def run(self) -> None:
         """Until `end` is called."""
-        while not self.is_ending:
-            await self.pass_once()
-            await self._pause()
-
-    async def pass_once(self) -> list[PartitionReport]:
-        """What it did; nothing if it could not be done, and then the counts say why."""
-        clock, counts = self._site.clock, self.counts
-        began = clock.monotonic()
-        reports: list[PartitionReport] = []
+        repeating = [self._tasks.spawn(job.name, self._repeat(job)) for job in self._jobs]
         try:
-            places = await self._find_places()
-            self.set_aside.keep({place.tp for place in places})
-            due = [place for place in places if not self.set_aside.is_aside(place.tp)]
-            due.sort(key=lambda _: self._site.entropy.jitter())
-            tiering = TierPass(self._site, self._work, self._settings.tier, should_stop=lambda: self.is_ending)
-            reports = await tiering.run(due)
-        except CatenaError as error:
-            counts.failed_passes += 1
-            counts.last_error = f"{type(error).__name__}: {error}"
-            log.warning("a pass could not be done: %s", counts.last_error)
-        else:
-            self._note(places, reports)
-        counts.passes += 1
-        counts.pass_seconds += clock.monotonic() - began
-        counts.last_pass_at_ms = clock.now_ms()
-        return reports
+            await asyncio.gather(*repeating)
+        finally:
+            for task in repeating:
+                task.cancel()
 
-    def _note(self, places: Sequence[Place], reports: Sequence[PartitionReport]) -> None:
-        self.counts.add(reports)
-        by_name = {(place.tp.topic, place.tp.partition): place.tp for place in places}
-        for report in reports:
-            tp = by_name[report.topic, report.partition]
-            if report.outcome == "failed":
-                self.set_aside.failed(tp, report.error)
-                self.counts.last_error = f"{tp}: {report.error}"
-                log.warning("%s failed: %s", tp, report.error)
-            elif report.outcome in ("tiered", "idle"):
-                self.set_aside.succeeded(tp)
-        if not self.set_aside.all:
-            self.counts.last_good_pass_at_ms = self._site.clock.now_ms()
+    async def run_once(self) -> None:
+        """Each job once, one after the other."""
+        for job in self._jobs:
+            if not self._ending and not job.by_schedule_only:
+                await self._run(job)
 
-    async def _pause(self) -> None:
-        """Passes begin at different times in different services, so that they meet less often."""
-        pause_s = self._settings.service.every_ms / 1000 * (0.75 + self._site.entropy.jitter() / 2)
-        until = self._site.clock.monotonic() + pause_s
-        while not self._ending and (left := until - self._site.clock.monotonic()) > 0:
-            await self._site.clock.sleep(min(left, LOOK_S))
+    async def close(self) -> None:
+        await self._tasks.close()
 
+    async def _repeat(self, job: Job) -> None:
+        if not job.begins_at_once:
+            await self._pause(job, self._entropy.jitter())
+        while not self._ending:
+            await self._run(job)
+            await self._pause(job, 0.75 + self._entropy.jitter() / 2)
 
-def _sum(first: dict[str, int], second: Counter[str]) -> dict[str, int]:
-    return dict(sorted((Counter(first) + second).items()))
+    async def _run(self, job: Job) -> None:
+        clock, counts = self._clock, self.counts[job.name]
+        began = clock.monotonic()
+        counts.running_since_ms = clock.now_ms()
+        try:
+            if job.changes_nothing:
+                ran = await self._until_end(job.name, lambda: job.run(lambda: self._ending)) or Ran("stopped")
+            else:
+                ran = await job.run(lambda: self._ending)
+        except Exception as error:
+            ran = Ran("failed", f"{type(error).__name__}: {error}")
+            log.warning("%s failed: %s", job.name, error, exc_info=not isinstance(error, CatenaError))
+        finally:
+            counts.running_since_ms = None
+        counts.add(ran, clock.monotonic() - began, clock.now_ms())
+
+    async def _pause(self, job: Job, part: float) -> None:
+        await self._until_end(f"{job.name} waits", lambda: self._clock.sleep(job.every_ms / 1000 * part))
+
+    async def _until_end(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T | None:
+        """None: it was cut off, because the service ends."""
+        if self._ending:
+            return None
+        task: asyncio.Task[T] = self._tasks.spawn(name, work())
+        self._cut_at_end[task] = None
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not self.is_ending:
+                raise
+            return None
+        finally:
+            del self._cut_at_end[task]

@@ -50,7 +50,11 @@ class VacuumSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_ms: Positive = 60_000
-    """From one pass to the next, a quarter more or less."""
+    """From one pass of tiering to the next, a quarter more or less, as with the other jobs."""
+    retention_every_ms: Natural = 300_000
+    """0: never, as with those below."""
+    vacuum_every_ms: Natural = 3_600_000
+    audit_every_ms: Natural = 24 * 3_600_000
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -33,6 +33,7 @@ from catena.loglets.producers import ProducerState
 from catena.meta import keys
 from catena.pipeline import compactions
 from catena.pipeline.compactions import Open
+from catena.pipeline.lag import Backlog, backlog_of
 from catena.pipeline.plan import Merge, choose_merges, choose_runs, kept_segments
 from catena.pipeline.records import UPDATING, WRITING, CompactionRecord
 from catena.pipeline.settings import TierSettings
@@ -55,6 +56,8 @@ class TierPlan(NamedTuple):
     dropped: int
     merges: list[Merge]
     runs: list[list[IndexEntry]]
+    left: Backlog = Backlog()
+    """What is old enough, and not part of the plan."""
 
     @property
     def base(self) -> Offset:
@@ -78,13 +81,19 @@ class TierJob(NamedTuple):
     segments: tuple[SegmentPlan, ...]
 
 
-async def make_plan(
-    site: Site, place: Place, settings: TierSettings, force_up_to: Offset | None = None
-) -> TierPlan | None:
+class Look(NamedTuple):
+    """What a look at a partition shows."""
+
+    plan: TierPlan | None
     """None: there is nothing to do."""
+    waiting: Backlog
+    """What is old enough, be it part of the plan or not."""
+
+
+async def look(site: Site, place: Place, settings: TierSettings, force_up_to: Offset | None = None) -> Look:
     chain = (await site.chains.load(place.tp, place.kind)).chain
     if chain.deleted:
-        return None
+        return Look(None, Backlog())
     manifest = await load_manifest(site, place.tp, chain)
     segments = manifest.segments if manifest is not None else ()
     kept = kept_segments(segments, chain.start)
@@ -95,7 +104,18 @@ async def make_plan(
         first = min(first, entries[0].start_offset)  # where a trim has cut a run, it is still stored whole
     runs = choose_runs(entries, first, site.clock.now_ms(), settings, force_up_to)
     dropped = len(segments) - len(kept)
-    return TierPlan(place, chain, kept, dropped, merges, runs) if runs or merges or dropped else None
+    waiting = backlog_of(entries)
+    if not runs and not merges and not dropped:
+        return Look(None, waiting)
+    left = backlog_of(entries[sum(map(len, runs)) :])
+    return Look(TierPlan(place, chain, kept, dropped, merges, runs, left), waiting)
+
+
+async def make_plan(
+    site: Site, place: Place, settings: TierSettings, force_up_to: Offset | None = None
+) -> TierPlan | None:
+    """None: there is nothing to do."""
+    return (await look(site, place, settings, force_up_to)).plan
 
 
 async def begin(site: Site, plan: TierPlan) -> TierJob:

@@ -16,9 +16,11 @@ from catena.errors import CatenaError, StaleView
 from catena.formats.segment import SegmentInfo
 from catena.meta.base import Session
 from catena.pipeline import compactions, tier
+from catena.pipeline.lag import Lags
 from catena.pipeline.plan import size_of
 from catena.pipeline.settings import TierSettings
 from catena.pipeline.site import Place, Site
+from catena.pipeline.stages import Stages
 from catena.pipeline.tasks.segments import SegmentPlan, SegmentsPlan, SegmentsResult, SegmentWritten
 from catena.pipeline.tier import TierJob, TierPlan
 from catena.pipeline.work import TaskFailed, Work
@@ -94,6 +96,8 @@ class TierPass:
         force_up_to: Offset | None = None,
         show: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
+        stages: Stages | None = None,
+        lags: Lags | None = None,
     ) -> None:
         self._site = site
         self._work = work
@@ -101,20 +105,24 @@ class TierPass:
         self._force_up_to = force_up_to
         self._show = show
         self._should_stop = should_stop
+        self._stages = stages or Stages(site.clock)
+        self._lags = lags or Lags()
         self._progress = Progress(0, 0, 0, 0)
+        self.reports: list[PartitionReport] = []
+        """Of the partitions that are done."""
 
     async def run(self, places: Sequence[Place]) -> list[PartitionReport]:
-        reports: list[PartitionReport] = []
+        self.reports = []
         self._progress = Progress(len(places), 0, 0, 0)
         session = await self._site.meta.session(SESSION_TTL_MS)
         try:
             for start in range(0, len(places), GROUP):
                 if self._should_stop():
                     break
-                reports += await self._run_group(places[start : start + GROUP], session)
+                self.reports += await self._run_group(places[start : start + GROUP], session)
         finally:
             await session.close()
-        return reports
+        return self.reports
 
     async def _run_group(self, places: Sequence[Place], session: Session) -> list[PartitionReport]:
         found = await _each(places, lambda place: self._begin(place, session))
@@ -129,6 +137,7 @@ class TierPass:
     async def _begin(self, place: Place, session: Session) -> _Begun | PartitionReport:
         """A job that was left behind is dealt with first, also where there is nothing else to do."""
         left = await compactions.load(self._site, place.tp)
+        self._lags.found(place.tp, None if left is None else left.record.state)
         if self._force_up_to is not None:
             await tier.materialize_pending(self._site, place)
         if left is None and await self._make_plan(place) is None:
@@ -138,18 +147,30 @@ class TierPass:
             return _report(place, "busy")
         begun: _Begun | None = None
         try:
-            recovered = await compactions.recover(self._site, place)
+            recovered = await self._recover(place, left)
             plan = await self._make_plan(place)  # again: it may have changed, and now nobody else works on it
             if plan is None:
                 return _report(place, "idle", recovered=recovered)
-            begun = _Begun(await tier.begin(self._site, plan), claim, recovered)
+            with self._stages.timing("begin"):
+                begun = _Begun(await tier.begin(self._site, plan), claim, recovered)
             return begun
         finally:
             if begun is None:
                 await compactions.unclaim(self._site, place.tp, claim)
 
+    async def _recover(self, place: Place, left: compactions.Open | None) -> compactions.Recovery:
+        if left is None:
+            return await compactions.recover(self._site, place)
+        with self._stages.timing("recover"):
+            recovered = await compactions.recover(self._site, place)
+        self._lags.found(place.tp, None)
+        return recovered
+
     async def _make_plan(self, place: Place) -> TierPlan | None:
-        return await tier.make_plan(self._site, place, self._settings, self._force_up_to)
+        with self._stages.timing("plan"):
+            seen = await tier.look(self._site, place, self._settings, self._force_up_to)
+        self._lags.waits(place.tp, seen.waiting)
+        return seen.plan
 
     async def _finish(self, begun: _Begun, written: Sequence[SegmentInfo | str]) -> PartitionReport:
         job, place = begun.job, begun.job.plan.place
@@ -158,7 +179,9 @@ class TierPass:
             if errors := [each for each in written if isinstance(each, str)]:
                 await compactions.abandon(self._site, place, job.opened)
                 return msgspec.structs.replace(report, outcome="failed", error=errors[0])
-            await tier.finish(self._site, job, [each for each in written if isinstance(each, SegmentInfo)])
+            with self._stages.timing("commit"):
+                await tier.finish(self._site, job, [each for each in written if isinstance(each, SegmentInfo)])
+            self._lags.waits(place.tp, job.plan.left)
         except StaleView as error:
             return msgspec.structs.replace(report, outcome="stale", error=str(error))
         except CatenaError as error:
@@ -170,6 +193,8 @@ class TierPass:
 
     async def _write(self, plans: Sequence[SegmentPlan]) -> list[SegmentInfo | str]:
         """What each plan has become; a text says why it failed."""
+        if not plans:
+            return []
         groups = list(group_by_size(plans, self._settings.task_bytes))
 
         def done(number: int, _: bytes | TaskFailed) -> None:
@@ -177,7 +202,9 @@ class TierPass:
 
         tasks = [msgspec.json.encode(SegmentsPlan(tuple(group))) for group in groups]
         found: list[SegmentInfo | str] = []
-        for group, result in zip(groups, await self._work.run("segments", tasks, done), strict=True):
+        with self._stages.timing("tasks"):
+            results = await self._work.run("segments", tasks, done)
+        for group, result in zip(groups, results, strict=True):
             if isinstance(result, TaskFailed):
                 found += [result.error] * len(group)
                 continue

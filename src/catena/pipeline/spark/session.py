@@ -153,11 +153,24 @@ def _start(conf: Any, gateway: Any) -> SparkSession:
     from pyspark.sql import SparkSession
 
     try:
-        return SparkSession(SparkContext(conf=conf, gateway=gateway))
+        context = SparkContext(conf=conf, gateway=gateway)
+        _quieten(context._accumulatorServer)
+        return SparkSession(context)
     except Exception as error:
         problem = first_line(error)
         _end(None, gateway)
         raise ConfigError(f"Spark could not be started with master {conf.get('spark.master')}: {problem}") from error
+
+
+def _quieten(server: Any) -> None:
+    """That a JVM was killed is told by whoever waits for it, and need not be told again with a traceback."""
+    say = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            say(request, address)
+
+    server.handle_error = handle_error
 
 
 def _conf(master: str, folder: Path, java: Java, options: Mapping[str, str], show_log: bool) -> dict[str, str]:
@@ -255,7 +268,7 @@ def _launch(conf: Any, folder: Path, show_log: bool) -> Any:
 
 
 def _end(session: SparkSession | None, gateway: Any) -> None:
-    from pyspark import SparkContext
+    from pyspark import SparkContext, accumulators
 
     with warnings.catch_warnings():
         # That the JVM was gone already is no news to who ends it.
@@ -269,6 +282,7 @@ def _end(session: SparkSession | None, gateway: Any) -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
+    accumulators._accumulatorRegistry.clear()  # with whom they told, which is the whole of the work that was done here
     process = gateway.proc
     if process is None:
         return
