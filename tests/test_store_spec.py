@@ -7,8 +7,11 @@ import pytest
 
 from catena.config import Settings
 from catena.errors import ConfigError
+from catena.objects.counted import KINDS
 from catena.runtime import SystemClock, SystemEntropy
 from catena.store_spec import StoreSpec
+from catena.stores import open_objects
+from catena.testing.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer
 
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
@@ -35,3 +38,22 @@ def test_an_address_of_s3_stays_as_it_is() -> None:
 def test_memory_is_refused() -> None:
     with pytest.raises(ConfigError, match="setting objects: what is in the memory of one process"):
         StoreSpec.of(Settings(objects="memory:"))
+
+
+async def test_a_store_is_asked_what_it_can_do_once_and_not_by_each_task(
+    s3_server: SeaweedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    url = f"s3://{BUCKET}/{ENTROPY.hex_id()}?endpoint={s3_server.endpoint}&region=us-east-1&lists_as_tree=true"
+    settings = Settings(objects=url)
+    async with open_objects(settings, CLOCK, ENTROPY) as (_, counted):
+        assert counted.snapshot()["put"].requests >= 4
+    async with StoreSpec.of(settings)(CLOCK, ENTROPY) as (objects, counted):
+        assert {kind: counts.requests for kind, counts in counted.snapshot().items()} == dict.fromkeys(KINDS, 0)
+        await objects.put("key", [b"object"])
+        assert (await objects.get("key")).data == b"object"
+        assert {kind: counts.requests for kind, counts in counted.snapshot().items() if counts.requests} == {
+            "put": 1,
+            "get": 1,
+        }

@@ -1,7 +1,8 @@
 """The object store as other processes open it: an address that means the same everywhere, and can be pickled.
 
 The composition root hands it to whatever runs tasks elsewhere; so that need not know which address means which backend,
-nor how a store is counted and retried. Credentials are not in it: each process takes them from its environment.
+nor how a store is counted and retried. Credentials are not in it: each process takes them from its environment. Whoever
+hands it out has opened the store before, and so the others need not ask whether it keeps its promises.
 """
 
 from __future__ import annotations
@@ -36,4 +37,4 @@ class StoreSpec(msgspec.Struct, frozen=True):
     def __call__(
         self, clock: Clock, entropy: Entropy
     ) -> AbstractAsyncContextManager[tuple[ObjectStore, CountedObjects]]:
-        return open_objects(Settings(objects=self.objects_url), clock, entropy)
+        return open_objects(Settings(objects=self.objects_url), clock, entropy, was_probed=True)

@@ -1,7 +1,8 @@
 """From settings to open stores: the one place that knows which address means which backend.
 
 Objects are counted next to the store and retried around that, so that each try counts. A store that others made is
-asked at start whether it honours conditional writes; the folder and the memory are ours, and known to.
+asked at start whether it honours conditional writes, by one process for all that it starts; the folder and the memory
+are ours, and known to.
 Whatever was opened is closed in reverse order, also when a later step fails.
 """
 
@@ -52,13 +53,14 @@ async def open_stores(settings: Settings, clock: Clock, entropy: Entropy) -> Asy
 
 @asynccontextmanager
 async def open_objects(
-    settings: Settings, clock: Clock, entropy: Entropy
+    settings: Settings, clock: Clock, entropy: Entropy, was_probed: bool = False
 ) -> AsyncIterator[tuple[ObjectStore, CountedObjects]]:
+    """`was_probed`: another process of the same job has asked this store already, and goes on only where it passed."""
     async with AsyncExitStack() as opened:
         requests = CountedObjects(await _open_objects(settings.objects_url, clock, entropy, opened), clock)
         objects = RetryingObjects(requests, clock, entropy)
         opened.push_async_callback(objects.close)
-        if settings.objects_url.startswith("s3:"):
+        if settings.objects_url.startswith("s3:") and not was_probed:
             # Less patient than later on: who has just given a wrong address should soon be told.
             await probe(RetryingObjects(requests, clock, entropy, RetrySettings(max_tries=PROBE_TRIES)), entropy)
         yield objects, requests

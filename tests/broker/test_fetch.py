@@ -158,6 +158,25 @@ class TestRead:
         (high,) = await fetching.ask(fetching.request({3: 0}))
         assert none.error_code == high.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
 
+    @pytest.mark.parametrize(("version", "code"), [(12, Code.UNKNOWN_TOPIC_OR_PARTITION), (17, Code.UNKNOWN_TOPIC_ID)])
+    async def test_many_topics_that_are_not_there_are_not_asked_for_one_by_one(
+        self, fetching: Fetching, version: int, code: Code
+    ) -> None:
+        await fetching.append("a")
+        request = fetching.request({0: 0})
+        request.topics[0].topic_id = (await fetching.node.node.topics.get("t")).topic_id
+        missing = [
+            FetchTopic(topic=f"none-{number}", topic_id=f"{number:032x}", partitions=[FetchPartition(partition=0)])
+            for number in range(10_000)
+        ]
+        request.topics = [*missing, *request.topics]
+        taken = fetching.node.faults.taken
+        before = taken["get topic"] + taken["scan topic"]
+        *unknown, known = await fetching.ask(request, version)
+        assert {part.error_code for part in unknown} == {code}
+        assert values(known) == [(0, "a")]
+        assert taken["get topic"] + taken["scan topic"] - before < 50
+
     async def test_leader_epochs(self, fetching: Fetching, world: World) -> None:
         await fetching.append("a")
         log = await fetching.node.node.log("t", 0)

@@ -54,7 +54,6 @@ class Describe:
         self._membership = membership
         self._view = view
         self._open_log = open_log
-        self._logs = Logs(view, open_log)
         self._meta = meta
         self._clock = clock
 
@@ -84,12 +83,13 @@ class Describe:
     async def describe_producers(self, request: Request, _client: Client) -> wire.DescribeProducersResponse:
         body = cast(wire.DescribeProducersRequest, request.body)
         asked = [(topic.name, number) for topic in body.topics for number in topic.partition_indexes]
+        logs = Logs(self._view, self._open_log)
 
         async def describe(item: tuple[str, int]) -> wire.PartitionResponse:
             name, number = item
             answer = wire.PartitionResponse(partition_index=number)
             try:
-                states = await self._logs.ask(name, number, self._producers)
+                states = await logs.ask(name, number, self._producers)
             except (Refused, CatenaError) as error:
                 answer.error_code, answer.error_message = fault_of(error)
             else:

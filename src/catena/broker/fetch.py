@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import AnswerBudget, Client, OpenLog
 from catena.broker.error_codes import code_of
-from catena.broker.handling import find_topic
+from catena.broker.handling import TopicLookup
 from catena.broker.tails import Tails
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
 from catena.formats.record_batch import WIRE_PREFIX, wire_prefix
@@ -100,19 +100,21 @@ class Fetch:
         body = cast(FetchRequest, request.body)
         if body.session_id != 0:
             return FetchResponse(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
-        targets: list[_Target] = []
+        topics, targets = TopicLookup(self._view), list[_Target]()
         response = FetchResponse(
-            responses=[await self._topic(topic, request.version, targets) for topic in body.topics]
+            responses=[await self._topic(topic, request.version, topics, targets) for topic in body.topics]
         )
         return await self._fetch(body, targets, response)
 
-    async def _topic(self, topic: FetchTopic, version: int, targets: list[_Target]) -> FetchableTopicResponse:
+    async def _topic(
+        self, topic: FetchTopic, version: int, topics: TopicLookup, targets: list[_Target]
+    ) -> FetchableTopicResponse:
         answer = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
         record: TopicRecord | None = None
         code = Code.NONE
         try:
             highest = max((asked.partition for asked in topic.partitions), default=0)
-            record = await find_topic(self._view, topic.topic, topic.topic_id if version >= BY_ID else None, highest)
+            record = await topics.find(topic.topic, topic.topic_id if version >= BY_ID else None, highest)
         except CatenaError as error:
             code = Code.UNKNOWN_TOPIC_ID if isinstance(error, UnknownTopic) and version >= BY_ID else code_of(error)
         for asked in topic.partitions:

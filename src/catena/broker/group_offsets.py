@@ -14,6 +14,7 @@ import msgspec
 from catena.broker.base import Client
 from catena.broker.coordinator import Committer, Coordinator, NewOffset, group_code
 from catena.broker.group_store import CommittedOffset, HeldGroup, Slot
+from catena.broker.handling import TopicLookup
 from catena.errors import CatenaError, OutcomeUnknown, Rejected
 from catena.groups.base import GroupError
 from catena.meta import keys
@@ -202,16 +203,15 @@ class GroupOffsets:
         return _fetched(asked, [record for record, _ in known], held)
 
     async def _find_all(self, topics: Sequence[_Asked], by_id: bool) -> Sequence[TopicRecord | Code]:
-        return await map_bounded(TOPICS_AT_ONCE, lambda topic: self._find(topic, by_id), topics)
+        lookup = TopicLookup(self._view)
+        return await map_bounded(TOPICS_AT_ONCE, lambda topic: _find(topic, by_id, lookup), topics)
 
-    async def _find(self, topic: _Asked, by_id: bool) -> TopicRecord | Code:
-        try:
-            record = await (self._view.by_id(TopicId(topic.topic_id)) if by_id else self._view.get(topic.name))
-            if max(topic.partitions, default=0) >= record.partitions:
-                return await self._view.read(record.name)  # another node may have added partitions
-        except Rejected:
-            return Code.UNKNOWN_TOPIC_ID if by_id else Code.UNKNOWN_TOPIC_OR_PARTITION
-        return record
+
+async def _find(topic: _Asked, by_id: bool, lookup: TopicLookup) -> TopicRecord | Code:
+    try:
+        return await lookup.find(topic.name, topic.topic_id if by_id else None, max(topic.partitions, default=0))
+    except Rejected:
+        return Code.UNKNOWN_TOPIC_ID if by_id else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _has(record: TopicRecord | Code, number: int) -> bool:

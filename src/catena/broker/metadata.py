@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import Client, OpenLog, TopicDefaults
 from catena.broker.error_codes import code_of
+from catena.broker.handling import TopicLookup
 from catena.cluster.membership import Membership
 from catena.cluster.placement import NO_NODE, NodeId, Placement
 from catena.cluster.view import BROKER, Address, NodeRecord, View
@@ -122,7 +123,8 @@ class Metadata:
             found = self._view.all()
         else:
             asked = _without_doubles(body.topics)
-            found = await map_bounded(AT_ONCE, lambda topic: self._find(topic, body), asked)
+            lookup = TopicLookup(self._view)
+            found = await map_bounded(AT_ONCE, lambda topic: self._find(topic, body, lookup), asked)
         logs = {topic.topic_id: self._logs(topic) for topic in found if isinstance(topic, TopicRecord)}
         deleted = await self._refresh([log for each in logs.values() for log in each])
         reachable = self._reach(client)
@@ -180,7 +182,7 @@ class Metadata:
             return _refused_page(body, Code.INVALID_REQUEST)
         first = cursor.topic_name if cursor is not None else ""
         left = max(1, min(body.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
-        response = DescribeTopicPartitionsResponse()
+        response, lookup = DescribeTopicPartitionsResponse(), TopicLookup(self._view)
         placement = self._reach(client).placement
         names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in self._view.all()]
         for name in names:
@@ -190,7 +192,7 @@ class Metadata:
                 response.next_cursor = Cursor(topic_name=name, partition_index=0)
                 break
             begin = cursor.partition_index if cursor is not None and name == first else 0
-            topic = await self._find_existing(name)
+            topic = await _find_existing(name, lookup)
             logs: list[VirtualLog] = []
             if isinstance(topic, TopicRecord):
                 logs = self._logs(topic, begin, begin + left)
@@ -210,16 +212,18 @@ class Metadata:
                 break
         return response
 
-    async def _find(self, asked: MetadataRequestTopic, body: MetadataRequest) -> TopicRecord | _Unknown:
+    async def _find(
+        self, asked: MetadataRequestTopic, body: MetadataRequest, lookup: TopicLookup
+    ) -> TopicRecord | _Unknown:
         if asked.topic_id != NO_ID or asked.name is None:
             topic_id = TopicId(asked.topic_id)
             try:
-                return self._view.cached_by_id(topic_id) or await self._view.by_id(topic_id)
+                return await lookup.find("", topic_id)
             except UnknownTopic:
                 return _Unknown(None, topic_id, Code.UNKNOWN_TOPIC_ID)
             except CatenaError as error:
                 return _Unknown(None, topic_id, _code_of(error))
-        found = await self._find_existing(asked.name)
+        found = await _find_existing(asked.name, lookup)
         if (
             isinstance(found, _Unknown)
             and found.code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -228,12 +232,6 @@ class Metadata:
         ):
             return await self._create(asked.name)
         return found
-
-    async def _find_existing(self, name: str) -> TopicRecord | _Unknown:
-        try:
-            return self._view.cached(name) or await self._view.get(name)
-        except CatenaError as error:
-            return _Unknown(name, NO_ID, _code_of(error))
 
     async def _create(self, name: str) -> TopicRecord | _Unknown:
         """It is told as it is, at once: to some clients a leader that is not there yet is the end."""
@@ -296,6 +294,13 @@ class Metadata:
 
 def _without_doubles(topics: list[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
     return list({(topic.topic_id, topic.name): topic for topic in topics}.values())
+
+
+async def _find_existing(name: str, lookup: TopicLookup) -> TopicRecord | _Unknown:
+    try:
+        return await lookup.find(name)
+    except CatenaError as error:
+        return _Unknown(name, NO_ID, _code_of(error))
 
 
 def _code_of(error: CatenaError) -> Code:

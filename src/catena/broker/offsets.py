@@ -67,11 +67,13 @@ class _EpochEnd(NamedTuple):
 
 class Offsets:
     def __init__(self, view: TopicView, open_log: OpenLog) -> None:
-        self._logs = Logs(view, open_log)
+        self._view = view
+        self._open_log = open_log
 
     async def list_offsets(self, request: Request, _client: Client) -> ListOffsetsResponse:
         body = cast(ListOffsetsRequest, request.body)
         asked = [(topic.name, partition) for topic in body.topics for partition in topic.partitions]
+        logs = Logs(self._view, self._open_log)
         times = Counter((name, partition.partition_index) for name, partition in asked)
 
         async def find(item: tuple[str, ListOffsetsPartition]) -> ListOffsetsPartitionResponse:
@@ -82,7 +84,7 @@ class Offsets:
                     raise Refused(Code.INVALID_REQUEST, "the partition stands twice in the request")
                 if partition.timestamp < 0 and request.version < SINCE.get(partition.timestamp, request.version + 1):
                     raise Refused(Code.UNSUPPORTED_VERSION, f"v{request.version} has no time {partition.timestamp}")
-                found = await self._logs.ask(name, partition.partition_index, lambda log: _find(log, partition))
+                found = await logs.ask(name, partition.partition_index, lambda log: _find(log, partition))
             except (Refused, CatenaError) as error:
                 answer.error_code = fault_of(error).code
             else:
@@ -100,12 +102,13 @@ class Offsets:
     async def offset_for_leader_epoch(self, request: Request, _client: Client) -> OffsetForLeaderEpochResponse:
         body = cast(OffsetForLeaderEpochRequest, request.body)
         asked = [(topic.topic, partition) for topic in body.topics for partition in topic.partitions]
+        logs = Logs(self._view, self._open_log)
 
         async def find(item: tuple[str, OffsetForLeaderPartition]) -> EpochEndOffset:
             name, partition = item
             answer = EpochEndOffset(partition=partition.partition)
             try:
-                end = await self._logs.ask(name, partition.partition, lambda log: _end_of_epoch(log, partition))
+                end = await logs.ask(name, partition.partition, lambda log: _end_of_epoch(log, partition))
             except (Refused, CatenaError) as error:
                 answer.error_code = fault_of(error).code
             else:

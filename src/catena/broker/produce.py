@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from catena.broker.base import Client, HangUp, Later, OpenLog
 from catena.broker.error_codes import code_of
-from catena.broker.handling import Refused, fault_of, find_topic
+from catena.broker.handling import Refused, TopicLookup, fault_of
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
 from catena.formats.compression import Compression
 from catena.formats.recompress import recompress, stamp_append_time, timestamp_fault
@@ -60,9 +60,9 @@ class Produce:
         """Batches take their places here, in the order of the requests; the stores are waited for later."""
         body = cast(ProduceRequest, request.body)
         _cut_loose(body)
-        appends: list[_Append] = []
+        topics, appends = TopicLookup(self._view), list[_Append]()
         response = ProduceResponse(
-            responses=[await self._topic(topic, request.version, body, appends) for topic in body.topic_data]
+            responses=[await self._topic(topic, request.version, body, topics, appends) for topic in body.topic_data]
         )
         return Later(self._begin(appends, response, body.acks))
 
@@ -77,7 +77,12 @@ class Produce:
         return self._tasks.spawn("produce", self._append_many(appends, running, response, acks))
 
     async def _topic(
-        self, topic: TopicProduceData, version: int, body: ProduceRequest, appends: list[_Append]
+        self,
+        topic: TopicProduceData,
+        version: int,
+        body: ProduceRequest,
+        topics: TopicLookup,
+        appends: list[_Append],
     ) -> TopicProduceResponse:
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         record: TopicRecord | None = None
@@ -90,7 +95,7 @@ class Produce:
             try:
                 highest = max((data.index for data in topic.partition_data), default=0)
                 topic_id = topic.topic_id if version >= BY_ID else None
-                record = await find_topic(self._view, topic.name, topic_id, highest)
+                record = await topics.find(topic.name, topic_id, highest)
             except CatenaError as error:
                 unknown_id = isinstance(error, UnknownTopic) and version >= BY_ID
                 fault = Code.UNKNOWN_TOPIC_ID if unknown_id else code_of(error), str(error)

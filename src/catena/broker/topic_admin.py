@@ -74,7 +74,7 @@ class TopicAdmin:
         self._membership = membership
         self._topics = topics
         self._view = view
-        self._logs = Logs(view, open_log)
+        self._open_log = open_log
         self._settings = settings
 
     async def create_topics(self, request: Request, _client: Client) -> CreateTopicsResponse:
@@ -150,13 +150,14 @@ class TopicAdmin:
     async def delete_records(self, request: Request, _client: Client) -> DeleteRecordsResponse:
         body = cast(DeleteRecordsRequest, request.body)
         asked = [(topic.name, partition) for topic in body.topics for partition in topic.partitions]
+        logs = Logs(self._view, self._open_log)
 
         async def delete(item: tuple[str, DeleteRecordsPartition]) -> DeleteRecordsPartitionResult:
             name, partition = item
             result = DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=-1)
             try:
-                await self._check_deletable(name)
-                result.low_watermark = await self._logs.ask(
+                _check_deletable(await logs.topics.find(name))
+                result.low_watermark = await logs.ask(
                     name, partition.partition_index, lambda log: _trim(log, partition.offset)
                 )
             except (Refused, CatenaError) as error:
@@ -238,18 +239,18 @@ class TopicAdmin:
             raise Refused(Code.INVALID_PARTITIONS, str(error)) from error
         await self._see(topic.name)
 
-    async def _check_deletable(self, name: str) -> None:
-        policy = topic_configs.CATALOGUE["cleanup.policy"]
-        configs = (await self._view.get(name)).configs
-        if "delete" not in policy.parse(configs.get(policy.name, policy.default)):
-            raise Refused(Code.POLICY_VIOLATION, f"the cleanup policy of topic {name!r} is not to delete records")
-
     async def _see(self, name: str) -> None:
         """What was changed is known here at once."""
         try:
             await self._view.read(name)
         except CatenaError:
             pass  # it was changed; this node hears of it with its next scan
+
+
+def _check_deletable(topic: TopicRecord) -> None:
+    policy = topic_configs.CATALOGUE["cleanup.policy"]
+    if "delete" not in policy.parse(topic.configs.get(policy.name, policy.default)):
+        raise Refused(Code.POLICY_VIOLATION, f"the cleanup policy of topic {topic.name!r} is not to delete records")
 
 
 async def _trim(log: VirtualLog, offset: Offset) -> Offset:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from catena.errors import ConfigError
+from catena.pipeline.spark.folder import driver_folder
 from catena.pipeline.spark.java import Java, class_archive, find_java, java_home_for_spark
 
 if TYPE_CHECKING:
@@ -132,8 +131,7 @@ def _drive(master: str | None, options: Mapping[str, str], show_log: bool) -> It
     if SparkContext._active_spark_context is not None:
         raise ConfigError("this process has a Spark driver already, and PySpark allows one at a time")
     master = with_tries(master)
-    folder = Path(tempfile.mkdtemp(prefix="catena-spark-"))
-    try:
+    with driver_folder() as folder:
         java = find_java(os.environ)
         conf = SparkConf(loadDefaults=False)
         conf.setAll(list(_conf(master, folder, java, options, show_log).items()))
@@ -144,8 +142,6 @@ def _drive(master: str | None, options: Mapping[str, str], show_log: bool) -> It
             yield session
         finally:
             _end(session, gateway)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(conf: Any, gateway: Any) -> SparkSession:
@@ -178,7 +174,7 @@ def _conf(master: str, folder: Path, java: Java, options: Mapping[str, str], sho
 
     log4j = folder / "log4j2.properties"
     log4j.write_text(_LOG4J.format(level="info" if show_log else "error"))
-    java_options = [*QUICK_TO_START, f"-Dlog4j2.configurationFile=file:{log4j}"]
+    java_options = [*QUICK_TO_START, f"-Dlog4j2.configurationFile=file:{log4j}", f"-Djava.io.tmpdir={folder}"]
     archive = class_archive(java, pyspark.__version__)
     if archive is not None and archive.file.exists():
         java_options.append(f"{archive.use}{archive.file}")
