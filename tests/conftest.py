@@ -14,13 +14,31 @@ from catena.testing.postgres_server import PostgresMissing, PostgresServer
 from catena.testing.s3_server import S3ServerError, SeaweedServer
 
 LONG = "long: takes minutes; run with -m long"
+ALONE = "alone: measures time or fairness; no other test runs beside it"
+SPARK = "spark"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", LONG)
+    for marker in (LONG, ALONE):
+        config.addinivalue_line("markers", marker)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out_long(config, items)
+    if config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput"):
+        _share_out(items)
+
+
+def _share_out(items: list[pytest.Item]) -> None:
+    """Between the workers of pytest-xdist: a file stays together, for its fixtures, and so do all tests of Spark, of
+    which there is one in a process. These come first, because nothing takes longer."""
+    groups = {item: SPARK if "sparks" in getattr(item, "fixturenames", ()) else item.path.name for item in items}
+    for item, group in groups.items():
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: groups[item] != SPARK)
+
+
+def _leave_out_long(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "long" in config.option.markexpr:
         return
     left_out = [item for item in items if item.get_closest_marker("long")]

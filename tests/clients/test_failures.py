@@ -32,6 +32,8 @@ from tests.clients.raw import (
 )
 from tests.clients.waiting import PATIENCE_S, until
 
+pytestmark = pytest.mark.alone
+
 SESSION_S = SESSION_TTL_MS / 1000
 CUTS = 10
 WATCH_S = 6.0

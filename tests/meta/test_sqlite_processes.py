@@ -16,6 +16,8 @@ from catena.meta.sqlite import SqliteMeta
 from catena.runtime import SystemClock, SystemEntropy
 from catena.testing.contracts.meta import eventually, is_absent
 
+pytestmark = pytest.mark.alone
+
 Process: TypeAlias = subprocess.Popen[str]
 Start: TypeAlias = Callable[[str], Process]
 

@@ -12,8 +12,8 @@ from catena.runtime import SystemClock, SystemEntropy
 from catena.types import TopicId, TopicPartition
 from tests.pipeline.vacuums import LeapingClock
 
-TP = TopicPartition("topic", TopicId(SystemEntropy().hex_id()), 12)
-JOB, OTHER = SystemEntropy().hex_id(), SystemEntropy().hex_id()
+TP = TopicPartition("topic", TopicId("6f5b88fe3ea04a95a148471b6f8c1745"), 12)
+JOB, OTHER = "ad04c5e089884466ae19d5649cc8a96a", "88ac1ad141ce48c1b3ace27bee9de6e3"
 
 
 def test_kinds_go_by_the_names_that_are_given_to_objects() -> None:
