@@ -107,6 +107,21 @@ def test_a_service_for_a_topic_that_is_not_there_does_not_begin(catena: Catena) 
     assert "no topic 'nothing'" in shown.err
 
 
+def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(
+    catena: Catena, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CATENA_PIPELINE__TIER__MIN_AGE_MS", "0")
+    monkeypatch.setenv("CATENA_PIPELINE__TIER__MIN_BYTES", "0")
+    catena("topic", "create", "t")
+    catena("produce", "t", str(lines))
+    planned = catena("pipeline", "run", "--dry-run", "--topic", "t", "--json")
+    assert planned.code == 0
+    assert [each["outcome"] for each in planned.json["tier"]["partitions"]] == ["planned"]
+    assert (planned.json["retention"]["partitions"], planned.json["vacuum"]) == ([], None)
+    assert "bytes would be tiered" in catena("pipeline", "run", "--dry-run", "--topic", "t").out
+    assert [link["kind"] for link in catena("chain", "t", "0", "--json").json["links"]] == ["diskless"]
+
+
 def test_retention_trims_what_is_too_much(catena: Catena) -> None:
     catena("topic", "create", "t")
     assert catena("pipeline", "retention").out == "nothing is older or larger than its topic keeps\n"

@@ -20,7 +20,7 @@ from catena.errors import ConfigError
 
 if TYPE_CHECKING:
     from catena.config import Settings
-    from catena.jobs import OpenWork, Which
+    from catena.jobs import OpenWork, RetentionReport, Which
     from catena.jobs.figures import Figures
     from catena.pipeline.audit import AuditReport
     from catena.pipeline.report import RunReport
@@ -128,14 +128,8 @@ def retention(
         report = asyncio.run(jobs.retention(settings, _which(topic, partition), dry_run))
         if as_json:
             print_json(report)
-        elif report.partitions:
-            rows = [[each.topic, each.partition, each.start, each.new_start] for each in report.partitions]
-            print_columns(["TOPIC", "PARTITION", "STARTED AT", "WOULD START AT" if dry_run else "STARTS AT"], rows)
-            for each in report.partitions:
-                if each.error:
-                    print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
         else:
-            print("nothing is older or larger than its topic keeps")
+            _print_trimmed(report)
         if report.failed:
             raise typer.Exit(FAILED)
 
@@ -215,6 +209,9 @@ def run(
         ),
     ] = False,
     topic: OnTopic = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show once what these would do now, and do nothing.")
+    ] = False,
     http_port: Annotated[
         int | None,
         typer.Option(
@@ -247,9 +244,29 @@ def run(
         if http_port is not None:
             settings = structs.replace(settings, http=structs.replace(settings.http, port=http_port))
         work = jobs.on_spark(settings, master, remote)
-        is_good = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
+        if dry_run:
+            is_good = asyncio.run(_show_plans(settings, work, _which(topic, None), as_json))
+        else:
+            is_good = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
         if not is_good:
             raise typer.Exit(FAILED)
+
+
+async def _show_plans(settings: Settings, open_work: OpenWork, which: Which, as_json: bool) -> bool:
+    """What a run of each job would do now; whether all could tell."""
+    from catena import jobs
+
+    trimmed = await jobs.retention(settings, which, dry_run=True)
+    tiered = await jobs.tier(settings, which, dry_run=True, open_work=open_work)
+    vacuumed = await jobs.vacuum(settings, dry_run=True, open_work=open_work) if which.topic is None else None
+    if as_json:
+        print_json({"retention": trimmed, "tier": tiered, "vacuum": vacuumed})
+    else:
+        _print_trimmed(trimmed)
+        _print_tiered(tiered)
+        if vacuumed is not None:
+            _print_vacuumed(vacuumed)
+    return not (trimmed.failed or tiered.failed or (vacuumed is not None and vacuumed.failed))
 
 
 async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bool, as_json: bool) -> bool:
@@ -322,6 +339,17 @@ def _offset(text: str | None) -> int | None:
     if not text.isdecimal():
         raise ConfigError(f"option --force-up-to: {text!r} is no offset; give a number, or {LATEST}")
     return int(text)
+
+
+def _print_trimmed(report: RetentionReport) -> None:
+    if not report.partitions:
+        print("nothing is older or larger than its topic keeps")
+        return
+    rows = [[each.topic, each.partition, each.start, each.new_start] for each in report.partitions]
+    print_columns(["TOPIC", "PARTITION", "STARTED AT", "WOULD START AT" if report.dry_run else "STARTS AT"], rows)
+    for each in report.partitions:
+        if each.error:
+            print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
 
 
 def _print_tiered(report: RunReport) -> None:
