@@ -107,18 +107,15 @@ def test_a_service_for_a_topic_that_is_not_there_does_not_begin(catena: Catena) 
     assert "no topic 'nothing'" in shown.err
 
 
-def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(
-    catena: Catena, lines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CATENA_PIPELINE__TIER__MIN_AGE_MS", "0")
-    monkeypatch.setenv("CATENA_PIPELINE__TIER__MIN_BYTES", "0")
+def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(catena: Catena, lines: Path) -> None:
+    env = {"CATENA_PIPELINE__TIER__MIN_AGE_MS": "0", "CATENA_PIPELINE__TIER__MIN_BYTES": "0"}
     catena("topic", "create", "t")
     catena("produce", "t", str(lines))
-    planned = catena("pipeline", "run", "--dry-run", "--topic", "t", "--json")
+    planned = catena("pipeline", "run", "--dry-run", "--topic", "t", "--json", env=env)
     assert planned.code == 0
     assert [each["outcome"] for each in planned.json["tier"]["partitions"]] == ["planned"]
     assert (planned.json["retention"]["partitions"], planned.json["vacuum"]) == ([], None)
-    assert "bytes would be tiered" in catena("pipeline", "run", "--dry-run", "--topic", "t").out
+    assert "bytes would be tiered" in catena("pipeline", "run", "--dry-run", "--topic", "t", env=env).out
     assert [link["kind"] for link in catena("chain", "t", "0", "--json").json["links"]] == ["diskless"]
 
 
