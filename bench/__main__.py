@@ -13,6 +13,7 @@ from rich.table import Table
 
 from bench import (
     contention,
+    decoding,
     kafka_cold,
     kafka_idle,
     kafka_latency,
@@ -21,6 +22,12 @@ from bench import (
     kafka_throughput,
     many_partitions,
     overhead,
+    pipeline_audit,
+    pipeline_cold,
+    pipeline_growth,
+    pipeline_idle,
+    pipeline_tier,
+    pipeline_vacuum,
     round_trips,
     throughput,
 )
@@ -39,6 +46,13 @@ BENCHMARKS = {
     "kafka-stores": kafka_stores.run,
     "kafka-cold": kafka_cold.run,
     "kafka-idle": kafka_idle.run,
+    "decoding": decoding.run,
+    "pipeline-tier": pipeline_tier.run,
+    "pipeline-growth": pipeline_growth.run,
+    "pipeline-idle": pipeline_idle.run,
+    "pipeline-vacuum": pipeline_vacuum.run,
+    "pipeline-audit": pipeline_audit.run,
+    "pipeline-cold": pipeline_cold.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

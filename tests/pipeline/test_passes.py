@@ -42,6 +42,32 @@ async def test_what_comes_in_is_tiered_pass_after_pass(cluster: Cluster) -> None
     assert passes.counts.outcomes == {"tiered": 3}
 
 
+async def test_an_idle_pass_reads_no_manifest_again(cluster: Cluster) -> None:
+    log = await (await cluster.node()).log()
+    await append(log, *"abcdef")
+    driver = Driver(cluster)
+    passes = passes_of(driver, 0)
+    await passes.run()
+    await passes.run()
+
+    async def gets() -> int:
+        before = driver.steps.names.count("manifest get")
+        await passes.run()
+        return driver.steps.names.count("manifest get") - before
+
+    assert await gets() == 0
+    # What changes is seen: more records, and a start that has moved.
+    await append(log, "g")
+    assert await gets() > 0
+    assert (await log.refresh()).boundary == 7
+    await passes.run()
+    await log.trim(7)
+    assert await gets() > 0
+    assert passes.counts.dropped > 0
+    await passes.run()
+    assert await gets() == 0
+
+
 async def test_who_keeps_failing_is_set_aside_and_the_rest_goes_on(cluster: Cluster) -> None:
     node = await cluster.node()
     for number in (0, 1):

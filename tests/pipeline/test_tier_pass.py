@@ -249,6 +249,20 @@ class TestPass:
         for number in range(4):
             await is_clean(cluster, (await node.log(number)).tp, 1)
 
+    async def test_a_group_ends_where_it_has_many_runs(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(tier_pass, "GROUP_RUNS", 5)
+        monkeypatch.setattr(tier_pass, "BEGUN_AT_ONCE", 1)
+        node = await cluster.node()
+        for number in range(5):
+            await append(await node.log(number), *"abc")
+        driver = Driver(cluster)
+        asked = iter([False, True])
+        tiering = TierPass(driver.site, driver.work, SMALL, EVERYTHING, should_stop=lambda: next(asked))
+        reports = await tiering.run(await driver.places(*range(5)))
+        assert [(each.partition, each.outcome) for each in reports] == [(0, "tiered"), (1, "tiered")]
+        reports = await driver.tier(*range(5))
+        assert [each.partition for each in reports if each.outcome == "tiered"] == [2, 3, 4]
+
     def test_tasks_have_about_so_many_bytes(self) -> None:
         def plan(size: int) -> SegmentPlan:
             return SegmentPlan("c", "t", TopicId("1" * 32), 0, "j", 0, 1, (IndexEntry(0, 1, "b", size),))

@@ -16,6 +16,7 @@ from catena.pipeline.lag import Lag, Lags
 from catena.pipeline.service import Ran, ShouldStop
 from catena.pipeline.set_aside import SetAside
 from catena.pipeline.settings import TierSettings
+from catena.pipeline.settled import Settled
 from catena.pipeline.site import Place, Site
 from catena.pipeline.stages import Stages
 from catena.pipeline.tier_pass import PartitionReport, TierPass
@@ -64,6 +65,7 @@ class Passes:
         self._settings = settings
         self._find_places = find_places
         self._lags = Lags()
+        self._settled = Settled()
         self.counts = TierCounts()
         self.set_aside = SetAside(site.clock)
         self.stages = Stages(site.clock)
@@ -94,6 +96,7 @@ class Passes:
         there = {place.tp for place in places}
         self.set_aside.keep(there)
         self._lags.keep(there)
+        self._settled.keep(there)
         due = [place for place in places if not self.set_aside.is_aside(place.tp)]
         due.sort(key=lambda _: self._site.entropy.jitter())
         tiering = TierPass(
@@ -103,6 +106,7 @@ class Passes:
             should_stop=should_stop,
             stages=self.stages,
             lags=self._lags,
+            settled=self._settled,
         )
         try:
             return await tiering.run(due), len(due)

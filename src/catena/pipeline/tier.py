@@ -37,6 +37,7 @@ from catena.pipeline.lag import Backlog, backlog_of
 from catena.pipeline.plan import Merge, choose_merges, choose_runs, kept_segments
 from catena.pipeline.records import UPDATING, WRITING, CompactionRecord
 from catena.pipeline.settings import TierSettings
+from catena.pipeline.settled import Settled
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tasks.segments import SegmentPlan
 from catena.types import ABSENT, Offset, TopicPartition
@@ -90,25 +91,42 @@ class Look(NamedTuple):
     """What is old enough, be it part of the plan or not."""
 
 
-async def look(site: Site, place: Place, settings: TierSettings, force_up_to: Offset | None = None) -> Look:
+async def look(
+    site: Site,
+    place: Place,
+    settings: TierSettings,
+    force_up_to: Offset | None = None,
+    settled: Settled | None = None,
+) -> Look:
     chain = (await site.chains.load(place.tp, place.kind)).chain
     if chain.deleted:
         return Look(None, Backlog())
-    manifest = await load_manifest(site, place.tp, chain)
-    segments = manifest.segments if manifest is not None else ()
-    kept = kept_segments(segments, chain.start)
-    merges = choose_merges(kept, settings)
+    segments: tuple[SegmentInfo, ...] = ()
+    is_settled = settled is not None and settled.has(place.tp, chain)
+    if not is_settled:
+        segments = await _segments(site, place.tp, chain)
     entries = await _entries(site, place.tp, chain, settings, force_up_to)
     first = chain.boundary
     if chain.tiered is None and entries:
         first = min(first, entries[0].start_offset)  # where a trim has cut a run, it is still stored whole
     runs = choose_runs(entries, first, site.clock.now_ms(), settings, force_up_to)
+    if is_settled and runs:
+        segments = await _segments(site, place.tp, chain)
+    kept = kept_segments(segments, chain.start)
+    merges = choose_merges(kept, settings)
     dropped = len(segments) - len(kept)
     waiting = backlog_of(entries)
     if not runs and not merges and not dropped:
+        if settled is not None:
+            settled.note(place.tp, chain)
         return Look(None, waiting)
     left = backlog_of(entries[sum(map(len, runs)) :])
     return Look(TierPlan(place, chain, kept, dropped, merges, runs, left), waiting)
+
+
+async def _segments(site: Site, tp: TopicPartition, chain: Chain) -> tuple[SegmentInfo, ...]:
+    manifest = await load_manifest(site, tp, chain)
+    return manifest.segments if manifest is not None else ()
 
 
 async def make_plan(

@@ -7,6 +7,7 @@ middle of a commit.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -19,6 +20,7 @@ from catena.pipeline import compactions, tier
 from catena.pipeline.lag import Lags
 from catena.pipeline.plan import size_of
 from catena.pipeline.settings import TierSettings
+from catena.pipeline.settled import Settled
 from catena.pipeline.site import Place, Site
 from catena.pipeline.stages import Stages
 from catena.pipeline.tasks.segments import SegmentPlan, SegmentsPlan, SegmentsResult, SegmentWritten
@@ -33,6 +35,9 @@ AT_ONCE = 16
 """Partitions that the driver asks the meta store about at the same time."""
 GROUP = 500
 """Partitions whose segments are written together: enough to share blobs and to keep a cluster busy."""
+GROUP_RUNS = 50_000
+"""Of the partitions of a group, or a little more: 60 MB in the driver. A task reads of fewer, so none gets smaller."""
+BEGUN_AT_ONCE = 4 * AT_ONCE
 SESSION_TTL_MS = 30_000
 
 Outcome: TypeAlias = Literal["tiered", "planned", "idle", "busy", "stale", "failed"]
@@ -98,6 +103,7 @@ class TierPass:
         should_stop: Callable[[], bool] = lambda: False,
         stages: Stages | None = None,
         lags: Lags | None = None,
+        settled: Settled | None = None,
     ) -> None:
         self._site = site
         self._work = work
@@ -107,6 +113,7 @@ class TierPass:
         self._should_stop = should_stop
         self._stages = stages or Stages(site.clock)
         self._lags = lags or Lags()
+        self._settled = settled or Settled()
         self._progress = Progress(0, 0, 0, 0)
         self.reports: list[PartitionReport] = []
         """Of the partitions that are done."""
@@ -116,16 +123,22 @@ class TierPass:
         self._progress = Progress(len(places), 0, 0, 0)
         session = await self._site.meta.session(SESSION_TTL_MS)
         try:
-            for start in range(0, len(places), GROUP):
-                if self._should_stop():
-                    break
-                self.reports += await self._run_group(places[start : start + GROUP], session)
+            left = deque(places)
+            while left and not self._should_stop():
+                self.reports += await self._run_group(left, session)
         finally:
             await session.close()
         return self.reports
 
-    async def _run_group(self, places: Sequence[Place], session: Session) -> list[PartitionReport]:
-        found = await _each(places, lambda place: self._begin(place, session))
+    async def _run_group(self, left: deque[Place], session: Session) -> list[PartitionReport]:
+        """Of the first ones that are left, as many as fit together."""
+        found: list[_Begun | PartitionReport] = []
+        runs = 0
+        while left and len(found) < GROUP and runs < GROUP_RUNS:
+            places = [left.popleft() for _ in range(min(len(left), BEGUN_AT_ONCE, GROUP - len(found)))]
+            begun_now = await _each(places, lambda place: self._begin(place, session))
+            runs += sum(len(plan.runs) for each in begun_now if isinstance(each, _Begun) for plan in each.job.segments)
+            found += begun_now
         begun = [each for each in found if isinstance(each, _Begun)]
         reports = [each for each in found if isinstance(each, PartitionReport)]
         plans = [plan for each in begun for plan in each.job.segments]
@@ -168,7 +181,7 @@ class TierPass:
 
     async def _make_plan(self, place: Place) -> TierPlan | None:
         with self._stages.timing("plan"):
-            seen = await tier.look(self._site, place, self._settings, self._force_up_to)
+            seen = await tier.look(self._site, place, self._settings, self._force_up_to, self._settled)
         self._lags.waits(place.tp, seen.waiting)
         return seen.plan
 

@@ -107,10 +107,11 @@ async def audit_pieces(context: TaskContext, plan: AuditPlan) -> AuditResult:
 
 
 def _units(piece: Piece) -> Iterator[Unit]:
+    tp = piece.tp
     for segment in piece.segments:
-        yield Unit(piece.tp, segment.key, segment.base, segment.end)
+        yield Unit(tp, segment.key, segment.base, segment.end)
     for run in piece.runs:
-        yield Unit(piece.tp, blob_of(run), run.start_offset, run.end_offset + 1)
+        yield Unit(tp, blob_of(run), run.start_offset, run.end_offset + 1)
 
 
 def _segment_jobs(context: TaskContext, plan: AuditPlan, units: Sequence[Sequence[Unit]]) -> Iterator[_Job]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -30,6 +31,8 @@ from catena.types import Buffer
 HEADER_GUESS_BYTES = 32 << 10
 COALESCE_GAP_BYTES = 16 << 10
 COALESCE_MAX_BYTES = 32 << 20
+
+_body_offset = attrgetter("body_offset")
 
 
 class Run(NamedTuple):
@@ -73,7 +76,8 @@ async def check_blob(objects: ObjectStore, cluster_id: str, runs: Sequence[Run])
 
 
 async def _check_shared(objects: ObjectStore, cluster_id: str, key: str, runs: Sequence[Run]) -> None:
-    first = await _read_first(objects, key, runs)
+    wanted = [_range(run.entry) for run in runs]
+    first = await _read_first(objects, key, wanted)
     try:
         first = await _with_header(objects, key, first)
         header: WalHeader | None = wal_blob.decode_header(first)
@@ -81,20 +85,19 @@ async def _check_shared(objects: ObjectStore, cluster_id: str, key: str, runs: S
         header = None
         for run in runs:
             run.unit.found("corrupt_header", f"object {key}: {error}")
-    places = _places(header)
-    found = [_find(places, run.entry) for run in runs]
-    ranges = [_range(run.entry) if at is None else _extent(at) for run, at in zip(runs, found, strict=True)]
+    found = [_find(header, each) for each in wanted]
+    ranges = [each if at is None else _extent(at) for each, at in zip(wanted, found, strict=True)]
     bodies = await _read_more(objects, key, first, ranges)
     unsound: set[int] = set()
     sections: dict[int, tuple[Run, _Place, int | None, Buffer]] = {}
-    for run, at, (start, _), body in zip(runs, found, ranges, bodies, strict=True):
+    for run, each, at, extent, body in zip(runs, wanted, found, ranges, bodies, strict=True):
         if header is not None:
             _check_header(run, cluster_id, header, at)
-        crc = check_run(run, memoryview(body)[run.entry.byte_offset - start :][: run.entry.byte_length])
+        crc = check_run(run, memoryview(body)[each.start - extent.start :][: run.entry.byte_length])
         if at is not None and crc is None:
             unsound.add(at.start)
         elif at is not None:
-            sections[at.start] = (run, at, crc if _range(run.entry) == _extent(at) else None, body)
+            sections[at.start] = (run, at, crc if each == extent else None, body)
     for run, at, known_crc, body in sections.values():
         if at.start not in unsound:
             _check_section(run, at, crc32c(body) if known_crc is None else known_crc)
@@ -189,9 +192,8 @@ def _check_section(run: Run, at: _Place, crc: int) -> None:
         )
 
 
-async def _read_first(objects: ObjectStore, key: str, runs: Sequence[Run]) -> Buffer:
+async def _read_first(objects: ObjectStore, key: str, wanted: Sequence[Range]) -> Buffer:
     """All that is needed where that is most of the blob, else what the header probably has."""
-    wanted = [_range(run.entry) for run in runs]
     end = max(map(sum, wanted))
     if sum(each.length for each in wanted) * 2 < end:
         end = min(*(each.start for each in wanted), HEADER_GUESS_BYTES)
@@ -216,19 +218,18 @@ async def _read_more(objects: ObjectStore, key: str, first: Buffer, ranges: Sequ
     return [more[each] if each in more else view[each.start : sum(each)] for each in ranges]
 
 
-def _places(header: WalHeader | None) -> list[_Place]:
+def _find(header: WalHeader | None, wanted: Range) -> _Place | None:
+    """The section that holds these bytes."""
     if header is None:
-        return []
-    return [_Place(header.header_bytes + section.body_offset, section) for section in header.partitions]
-
-
-def _find(places: Sequence[_Place], entry: IndexEntry) -> _Place | None:
-    number = bisect_right(places, entry.byte_offset, key=lambda place: place.start) - 1
-    while number >= 0 and places[number].section.body_length == 0:
-        number -= 1
-    if number < 0 or sum(_range(entry)) > places[number].end:
         return None
-    return places[number]
+    sections, bodies_at = header.partitions, header.header_bytes
+    number = bisect_right(sections, wanted.start - bodies_at, key=_body_offset) - 1
+    while number >= 0 and sections[number].body_length == 0:
+        number -= 1
+    if number < 0:
+        return None
+    place = _Place(bodies_at + sections[number].body_offset, sections[number])
+    return place if sum(wanted) <= place.end else None
 
 
 def _range(entry: IndexEntry) -> Range:

@@ -21,9 +21,12 @@ from catena.meta import keys
 from catena.objects.base import ObjectStore, Range
 from catena.objects.ranges import read_ranges
 from catena.pipeline.tasks.base import TaskContext
+from catena.runtime.tasks import map_bounded
 from catena.types import ABSENT, Buffer, Offset, TopicId, TopicPartition
 
 BLOBS_AT_ONCE = 8
+PUTS_AT_ONCE = 4
+"""While the store makes one segment durable, the next is checked."""
 COALESCE_GAP_BYTES = 16 << 10
 """Such a gap is read sooner than another place is found."""
 COALESCE_MAX_BYTES = 64 << 20
@@ -79,7 +82,9 @@ async def run(context: TaskContext, plan: bytes) -> bytes:
 
 async def write_segments(context: TaskContext, plan: SegmentsPlan) -> SegmentsResult:
     bodies = await _read_runs(context.objects, plan.segments)
-    written = [await _write(context, segment, body) for segment, body in zip(plan.segments, bodies, strict=True)]
+    written = await map_bounded(
+        PUTS_AT_ONCE, lambda number: _write(context, plan.segments[number], bodies[number]), range(len(bodies))
+    )
     return SegmentsResult(tuple(written))
 
 
