@@ -6,7 +6,7 @@
     stores        latency, lost answers, late effects; `steps` names every write
     machine       one process at a time, and calls into it from outside
     cluster       the product's own `Node`s on these machines and stores
-    workload      writers, readers, fencers, reconfigurers, trimmers, a deleter, made of `clients`' calls
+    workload      writers, readers, fencers, reconfigurers, trimmers, outrunners, a deleter, made of `clients`' calls
     leases        clients of sessions: at most one of them has the lease
     history       what each client asked and was told, in order
     checker       what the history may not contain; `invariants`: what the stored state may not look like
@@ -16,8 +16,9 @@
 The same with jobs of the pipeline beside the nodes, in bursts an hour apart, since drivers may sleep for so long:
 
     pipeline_scenario, pipeline_steps, pipeline_run, pipeline_mutations   as those above
-    pipeline_cluster   drivers on machines of their own: the product's `TierPass` and `vacuum`, tasks in their process
-    pipeline_workload  the clients of the log, and drivers that race, die and sleep
+    pipeline_cluster   drivers on machines of their own: the product's `TierPass`, `vacuum` and `audit`, tasks included
+    pipeline_workload  the clients of the log, and drivers that race, die and sleep; audits beside them and in the end
+    pipeline_retention nodes that trim by the topics' configs
 
 The same for consumer groups and their coordinators, on the same loop, chaos, stores and machines:
 

@@ -126,7 +126,7 @@ def empty_read_below_the_start_is_taken_for_the_tail() -> Iterator[None]:
     real = VirtualLog._nothing_at
 
     async def at_tail(self: VirtualLog, offset: Offset) -> list[Batch]:
-        return [] if offset <= self._seen_tail else await real(self, offset)
+        return [] if offset == self._seen_tail else await real(self, offset)
 
     with replaced(VirtualLog, "_nothing_at", at_tail):
         yield

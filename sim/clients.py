@@ -43,6 +43,7 @@ from sim.history import (
 )
 from sim.loop import Chance
 from sim.machine import NoAnswer, NotConnected
+from sim.runtime import FIRST_TIMESTAMP_MS
 
 T = TypeVar("T")
 
@@ -50,7 +51,6 @@ NOT_DONE = (RetryLater, LogSealed, UnknownTopic, NotConnected, OtherIncarnation)
 NOT_KNOWN = (OutcomeUnknown, NoAnswer)
 PATCHED_BYTES = 16
 """Base offset, length and leader epoch at the head of a batch; what follows is never touched."""
-FIRST_TIMESTAMP_MS = 1000
 
 
 class Client:

@@ -9,7 +9,8 @@ The TLA+ invariants of the leaderless log, stated over our records and, where th
     S4  (CompactionPreservesData) every offset from the start to the tail is once in the tiered manifest, the index or
         `pending`; a segment holds the bytes of the runs that it stands for, and as long as the chain names a manifest,
         it is there with all its segments that are not below the start
-    S5  (NoPhantomEntries) what an index entry or `pending` names is there
+    S5  (NoPhantomEntries) what an index entry or `pending` names is there, if it lies at or above the boundary; of a
+        deleted topic nothing is left after the last vacuum but its fences (`pipeline_workload` looks)
     S6  (cursor <= counter) the boundary never goes back, and never passes `next`
     S7  no two index entries overlap, and none lies at or beyond `next`
     S8  every offset below `next` that a reader may ask for is in the index or in `pending`
@@ -79,16 +80,18 @@ class PartitionState:
         return self.chain is not None and self.chain.deleted
 
     def references(self, readable: bool = True) -> dict[str, int]:
-        """Objects that readers may be sent to, and an offset for which; if not `readable`, all that anything names."""
+        """Objects that readers may be sent to, and an offset for which; if not `readable`, all that anything names.
+
+        Only what is pending below the boundary is nobody's: it is not written to the index any more.
+        """
         start, boundary = (self.start, self.boundary) if readable else (-1, -1)
         found = {key: info.base for key, info in self.segments.items() if info.end > start}
         if self.chain is not None and self.chain.tiered is not None:
             found[self.chain.tiered.params["manifest"]] = self.chain.tiered.base
         pending = self.control.pending.entries if self.control is not None and self.control.pending is not None else ()
-        for entry in (*self.entries.values(), *pending):
-            if entry.end_offset >= boundary:
-                found[object_key(entry.data_key)] = entry.start_offset
-        return found
+        named = [entry for entry in self.entries.values() if entry.end_offset >= boundary]
+        named += [entry for entry in pending if entry.end_offset >= self.boundary]
+        return found | {object_key(entry.data_key): entry.start_offset for entry in named}
 
     def passed_at(self, offset: int) -> int | None:
         """The number of the change with which the boundary passed this offset."""
@@ -159,7 +162,8 @@ class Invariants:
     def _control_changed(self, state: PartitionState, new: Control) -> None:
         old, state.control = state.control, new
         for pending in new.pending.entries if new.pending is not None else ():
-            self._check_there(state, object_key(pending.data_key))
+            if pending.end_offset >= state.boundary:
+                self._check_there(state, object_key(pending.data_key))
         if new.pending is not None and new.pending.entries[-1].end_offset != new.next - 1:
             self._broken(
                 "S7", f"{state.prefix} pending ends at {new.pending.entries[-1].end_offset}, next is {new.next}"

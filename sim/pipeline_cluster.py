@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from catena.meta import keys
 from catena.objects.counted import CountedObjects
 from catena.objects.retrying import RetryingObjects
-from catena.pipeline.settings import TierSettings, VacuumSettings
+from catena.pipeline.audit import AuditReport, audit
+from catena.pipeline.settings import AuditSettings, TierSettings, VacuumSettings
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tasks import TaskContext
 from catena.pipeline.tasks.listing import kind_of
@@ -19,21 +21,23 @@ from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.incarnation import check_incarnation
 from catena.virtual_log.topics import list_topics
-from sim.chaos import Chaos, Tally
+from sim.chaos import Blow, Chaos, Strike, Tally
 from sim.cluster import World
 from sim.history import History
 from sim.loop import Process, SimLoop
 from sim.machine import Machine
 from sim.pipeline_scenario import PipelineScenario
-from sim.pipeline_steps import PipelineMeta
+from sim.pipeline_steps import READ_STEPS, VACUUM, PipelineMeta
 from sim.runtime import SimClock, SimEntropy
+from sim.steps import kind_of as kind_of_record
 from sim.stores import at_once
 
 T = TypeVar("T")
 
 HOUR_S = 3600.0
-VACUUM = VacuumSettings(grace_ms=600_000, longest_job_ms=1)
+GRACE = VacuumSettings(grace_ms=600_000, longest_job_ms=1)
 """Above every deadline and pause of nodes, and the skew of clocks; an hour that a driver sleeps is far above it."""
+AUDIT = AuditSettings(task_bytes=500)
 DRIVER = "driver"
 
 
@@ -53,7 +57,10 @@ class Driver(NamedTuple):
         return await TierPass(self.site, self.work, settings, force_up_to).run(chosen)
 
     async def vacuum(self) -> VacuumReport:
-        return await vacuum(self.site, self.work, VACUUM)
+        return await vacuum(self.site, self.work, GRACE)
+
+    async def audit(self) -> AuditReport:
+        return await audit(self.site, self.work, await self.places(), AUDIT)
 
 
 class DriverMachine(Machine[Driver]):
@@ -80,6 +87,17 @@ class PipelineChaos(Chaos):
 
     sleeps = 0.0
 
+    def next_burst(self) -> None:
+        """All that is aimed at is hit once more."""
+        self._aims = set(self._faults.aims)
+
+    def draw(self, process: Process | None, step: str) -> Strike | None:
+        """Who reads is mostly held up: to die there is to die anywhere."""
+        strike = super().draw(process, step)
+        if strike is None or step not in READ_STEPS:
+            return strike
+        return strike._replace(blow=Blow.PAUSE if self._random.random() < 0.8 else Blow.CRASH)
+
     def _draw_pause_s(self, process: Process) -> float:
         if process.name.startswith(DRIVER) and self._random.random() < self.sleeps:
             return HOUR_S + 10.0 * self._random.random()
@@ -88,18 +106,24 @@ class PipelineChaos(Chaos):
 
 class PipelineWorld(World):
     scenario: PipelineScenario
+    chaos: PipelineChaos
 
     def __init__(self, scenario: PipelineScenario, loop: SimLoop, history: History, tally: Tally) -> None:
         self._begun: dict[str, Process | None] = {}
         """By job: the process that began it."""
         super().__init__(scenario, loop, history, tally)
         self.drivers = [DriverMachine(f"{DRIVER}{number}", self) for number in range(scenario.drivers)]
-        self.vacuums = [DriverMachine(f"{DRIVER}-v{number}", self) for number in range(scenario.vacuums)]
+        self.vacuums = [DriverMachine(f"{VACUUM}{number}", self) for number in range(scenario.vacuums)]
+        self.auditors = [DriverMachine(f"{DRIVER}-a{number}", self) for number in range(scenario.auditors)]
 
     async def start(self) -> None:
         await super().start()
-        for driver in (*self.drivers, *self.vacuums):
+        for driver in self._all_drivers:
             driver.start()
+
+    @property
+    def _all_drivers(self) -> list[DriverMachine]:
+        return [*self.drivers, *self.vacuums, *self.auditors]
 
     def has_record(self, key: str) -> bool:
         return at_once(self._meta.get(key)) is not None
@@ -109,7 +133,7 @@ class PipelineWorld(World):
         partitions = self.invariants.partitions.values()
         known = {key for state in partitions if not state.is_deleted for key in state.references(readable=False)}
         jobs = {state.chain.tiering for state in partitions if state.chain is not None}
-        old_ms = self._meta.clock.now_ms() - VACUUM.grace_ms
+        old_ms = self._meta.clock.now_ms() - GRACE.grace_ms
         listed = at_once(self._objects.list_now())
         return [
             info.key
@@ -118,16 +142,30 @@ class PipelineWorld(World):
             if jobs.isdisjoint(info.key.split("/"))
         ]
 
+    def strays(self) -> list[str]:
+        """Records of deleted partitions, but for the fences that keep late writers out."""
+        deleted = [state for state in self.invariants.partitions.values() if state.is_deleted]
+        found = [
+            record.key
+            for state in deleted
+            for record in at_once(self._meta.scan(state.prefix, keys.after(state.prefix)))
+        ]
+        return [key for key in found if kind_of_record(key) not in ("chain", "control")]
+
     def meta_for_a_process(self) -> PipelineMeta:
         can_transact = self.random.random() < self.scenario.transact
-        return PipelineMeta(self._meta, can_transact, self._meta_wire, self._begun, self.scenario.claims)
+        return PipelineMeta(self._meta, can_transact, self._meta_wire, self._begun, self.scenario.claims, self._linger)
 
-    def _make_chaos(self) -> Chaos:
+    async def _linger(self) -> None:
+        if self.scenario.lingers_s:
+            await self.loop.sleep(self.scenario.lingers_s * self.random.random())
+
+    def _make_chaos(self) -> PipelineChaos:
         chaos = PipelineChaos(self.loop, self.random, self.scenario.processes, self.history, self.tally)
         chaos.sleeps = self.scenario.sleeps
         return chaos
 
     def _crashed(self, process: Process) -> None:
         super()._crashed(process)
-        for driver in (*self.drivers, *self.vacuums):
+        for driver in self._all_drivers:
             driver.crashed(process)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from sim.loop import Chance, SimLoop
 
 EPOCH_MS = 1_700_000_000_000
+"""What nodes take for the time when a run begins."""
+FIRST_TIMESTAMP_MS = 1000
+"""What clients do, in the records that they write."""
 
 
 class SimClock:

@@ -86,6 +86,8 @@ class Scenario:
     fencers: int
     reconfigurers: int
     trimmers: int
+    outrunners: int
+    """Who trim what a reader on another node is about to read."""
     deleters: int
     restarters: int
     holders: int
@@ -136,6 +138,7 @@ def draw(seed: int) -> Scenario:
         think_s=random.choice((0.0, 0.01, 0.05, 0.2)),
         diskless=_diskless_settings(random),
         tiered=TieredSettings(),
+        outrunners=int(random.random() < 0.3),
     )
 
 

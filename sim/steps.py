@@ -78,12 +78,14 @@ def name_object_put(key: str) -> str:
 
 
 def kind_of(key: str) -> str:
-    """Which record of the catalogue in `catena.meta.keys` this is."""
+    """Which record of the catalogue in `catena.meta.keys` this is; of a prefix of a partition that."""
     if key.startswith(keys.TOPICS):
         return "topic"
     if key.startswith(keys.DELETED):
         return "deleted"
-    parts = key.split("/")
+    parts = key.rstrip("\0").split("/")
+    if len(parts) == 5 and parts[2] == "partitions":
+        return "partition"
     if len(parts) >= 6 and parts[2] == "partitions":
         return parts[5] if parts[4] == "meta" else {"producers": "producer"}.get(parts[4], parts[4])
     return parts[-1]
@@ -105,6 +107,8 @@ def name_put(key: str, value: bytes, old: bytes | None) -> str:
             return f"topic:{_TOPIC_STEPS[_topic.decode(value).state]}"
         case "producer":
             return "producer:put"
+        case "deleted" if b"is_forgotten" in value:
+            return "deleted:forget"
         case "compaction":
             return f"compaction:{_COMPACTION_STEPS[_compaction.decode(value).state]}"
     return f"{kind}:create"

@@ -129,9 +129,14 @@ class Wire:
             self._tally.faults["watch: stale"] += 1
         await self._loop.sleep(self._random.random() * (SLOW_S if stale else LATENCY_S))
 
-    async def read(self, serve: Callable[[], T]) -> T:
+    async def read(self, serve: Callable[[], T], step: str = "") -> T:
+        """Who reads may be struck as well, where the read has a name."""
+        caller = PROCESS.get()
+        strike = self._chaos.draw(caller, step) if step else None
+        await self._strike_at(Moment.BEFORE, caller, step, strike)
         refused = self._random.random() < self._faults.refused
         (result,) = await self._send("", [serve], Fate.REFUSED if refused else Fate.SERVED, None)
+        await self._strike_at(Moment.APPLIED, caller, step, strike)
         return result
 
     async def write(self, step: str, serve: Callable[[], T]) -> T:
@@ -141,12 +146,16 @@ class Wire:
     async def write_parts(self, step: str, parts: Sequence[Callable[[], T]]) -> list[T]:
         caller = PROCESS.get()
         strike = self._chaos.draw(caller, step)
-        if caller is not None and strike is not None and strike.moment is Moment.BEFORE:
+        await self._strike_at(Moment.BEFORE, caller, step, strike)
+        if strike is not None and strike.moment is Moment.BEFORE:
+            strike = None
+        return await self._send(step, parts, self._draw_fate(step), strike)
+
+    async def _strike_at(self, moment: Moment, caller: Process | None, step: str, strike: Strike | None) -> None:
+        if caller is not None and strike is not None and strike.moment is moment:
             self._chaos.strike(caller, step, strike)
             # Nothing of a dead process runs after this await, and a frozen one is held by it.
             await self._loop.sleep(0)
-            strike = None
-        return await self._send(step, parts, self._draw_fate(step), strike)
 
     async def _send(self, step: str, parts: Sequence[Callable[[], T]], fate: Fate, strike: Strike | None) -> list[T]:
         answer: asyncio.Future[Answer] = self._loop.create_future()
@@ -345,7 +354,8 @@ class FaultyMeta:
         return self._can_transact
 
     async def get(self, key: str) -> Record | None:
-        record, looked = await self._wire.read(lambda: (at_once(self._inner.get(key)), self._inner.changes))
+        step = self._name_read(key)
+        record, looked = await self._wire.read(lambda: (at_once(self._inner.get(key)), self._inner.changes), step)
         if steps.kind_of(key) == "chain":
             LOOKS.set({**LOOKS.get(), key: looked})
         return record
@@ -367,7 +377,7 @@ class FaultyMeta:
         return await self._wire.read(lambda: at_once(self._inner.ceiling(key, end)))
 
     async def scan(self, start: str, end: str, limit: int = SCAN_LIMIT) -> list[Record]:
-        return await self._wire.read(lambda: at_once(self._inner.scan(start, end, limit)))
+        return await self._wire.read(lambda: at_once(self._inner.scan(start, end, limit)), self._name_read(start))
 
     async def delete_range(self, start: str, end: str) -> None:
         step = f"{steps.kind_of(start)}:delete range"
@@ -395,6 +405,10 @@ class FaultyMeta:
 
     async def _end(self, name: str) -> None:
         await self._wire.write("session:end", lambda: self._inner.end_session(name))
+
+    def _name_read(self, _key: str) -> str:
+        """Most have none."""
+        return ""
 
     def _name_put(self, key: str, value: bytes) -> str:
         return steps.name_put(key, value, self._value(key))

@@ -6,7 +6,7 @@ created again under the feet of writers that still hold it.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from catena.errors import LogSealed, OutOfOrderSequence, ProducerFenced, TopicExists, UnknownTopic
@@ -66,18 +66,19 @@ def clients(world: World, burst: int = 0) -> list[Coroutine[Any, Any, None]]:
     found += [fence(Client(world, f"f{n}{mark}")) for n in range(scenario.fencers)]
     found += [reconfigure(Client(world, f"c{n}{mark}")) for n in range(scenario.reconfigurers)]
     found += [trim(Client(world, f"t{n}{mark}")) for n in range(scenario.trimmers)]
+    found += [outrun(Client(world, f"o{n}{mark}")) for n in range(scenario.outrunners)]
     found += [delete(Client(world, f"d{n}{mark}")) for n in range(deleters)]
     found += [restart(Client(world, f"s{n}{mark}")) for n in range(scenario.restarters)]
     found += [hold(Client(world, f"h{n}{mark}")) for n in range(scenario.holders)]
     return found
 
 
-async def create_topic(client: Client, topic: str, partitions: int) -> None:
+async def create_topic(client: Client, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
     """Create it through whichever node can, and make its logs known to all clients."""
 
     async def create(node: Node) -> str:
         try:
-            await node.topics.create(topic, partitions, client.world.scenario.kind)
+            await node.topics.create(topic, partitions, client.world.scenario.kind, configs)
         except TopicExists:
             pass
         return (await node.log(topic, 0)).tp.topic_id
@@ -251,6 +252,27 @@ async def trim(client: Client) -> None:
         tail = await client.tail(log, machine)
         if tail.outcome is Outcome.OK and tail.tail:
             await client.trim(log, client.random.randint(1, tail.tail), client.some_machine())
+
+
+async def outrun(client: Client) -> None:
+    """A reader stands at the tail; on another node more is appended and trimmed at once; the reader asks again.
+
+    Its node has looked at the chain a moment ago, and knows neither of the records nor of the trim.
+    """
+    for _ in range(client.random.randint(2, 5)):
+        await client.think(0.5)
+        log = client.random.choice(client.world.logs[MAIN])
+        slow, fast = client.random.sample(client.world.machines, 2)
+        tail = await client.tail(log, slow)
+        if tail.outcome is not Outcome.OK:
+            continue
+        await client.read(log, tail.tail, slow, 1000)
+        call, entry = client.new_append(log)
+        error = await client.append(call, entry, fast)
+        settle(client, call, [] if error is None else [error])
+        if call.outcome is Outcome.OK:
+            await client.trim(log, call.end, fast)
+            await client.read(log, tail.tail, slow, 1000)
 
 
 async def delete(client: Client) -> None:

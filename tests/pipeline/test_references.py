@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,10 +13,11 @@ import pytest
 from catena.errors import Corrupt, ObjectMissing, StoreUnavailable, UnknownTopic
 from catena.meta import keys
 from catena.pipeline import references
-from catena.pipeline.references import References, find_topics, forget_topic
+from catena.pipeline.references import SWEPT_MS, References, find_topics, forget_topic, has_leftovers
 from catena.testing.contracts.loglet import Stamp, make_entry, soon
 from catena.testing.faults import Fail, Stall
 from catena.types import ANY, TopicId
+from catena.virtual_log import chain as chains
 from catena.virtual_log.topics import TopicRecord
 from tests.loglets.stores import WAYS
 from tests.pipeline.drivers import Driver, append, append_numbers
@@ -76,7 +78,17 @@ class TestPartitions:
         assert len(tiers) > 2
         found = await referred_to(Driver(cluster))
         assert {key for key in found if not key.startswith(keys.WAL_BLOBS)} == tiers
-        assert len(found - tiers) == cluster.pending
+        assert found == tiers, "what is pending lies below the boundary"
+
+    async def test_what_is_pending_counts_from_the_boundary_on(self, cluster: AgingCluster) -> None:
+        """Whether it was tiered or trimmed; and as long as one of its records is not."""
+        log = await (await cluster.node()).log()
+        await log.append(make_entry("a", "b", "c"))
+        for start, blobs in ((2, 1), (3, 0)):
+            await cluster.chains.change(log.tp, log.kind, partial(chains.trim, offset=start))
+            await cluster.stores.meta.delete_range(keys.index_prefix(log.tp), keys.after(keys.index_prefix(log.tp)))
+            expected = 0 if cluster.stores.can_transact else blobs
+            assert len(await referred_to(Driver(cluster))) == expected
 
     async def test_all_of_a_job_that_may_still_finish(self, cluster: AgingCluster) -> None:
         await append_numbers(cluster, 10)
@@ -202,7 +214,12 @@ class TestTopics:
         for _ in range(2):
             await forget_topic(cluster.stores.meta, topic)
             assert await fences_only(cluster, topic)
-            assert await cluster.stores.meta.get(keys.deleted(topic.topic_id)) is None
+            assert not await has_leftovers(cluster.stores.meta, topic)
+            found = await find_topics(cluster.stores.meta, cluster.time.now_ms() + 1)
+            assert (found.expired, [each.topic_id for each in found.forgotten]) == ([], [topic.topic_id])
+            assert found.over == []
+        found = await find_topics(cluster.stores.meta, cluster.time.now_ms() + SWEPT_MS + 1)
+        assert [each.topic_id for each in found.over] == [topic.topic_id]
         assert await cluster.content(topic="other") == ["stays"]
 
     @pytest.mark.parametrize("has_written", [False, True])
@@ -219,3 +236,48 @@ class TestTopics:
         await forget_topic(cluster.stores.meta, topic)
         with pytest.raises(UnknownTopic):
             await append(log, "late")
+
+    async def test_what_comes_late_is_swept_and_brings_nothing_back(self, cluster: AgingCluster) -> None:
+        """A writer that has slept since before the delete writes down what was pending."""
+        node = await cluster.node()
+        topic, log = await node.node.topics.get(TOPIC), await node.log()
+        await append(log, "a")
+        await node.node.topics.delete(TOPIC)
+        meta = cluster.stores.meta
+        await forget_topic(meta, topic)
+        for key in (keys.index(log.tp, 0), keys.producer(log.tp, 7), keys.handoff(log.tp, 2), keys.compaction(log.tp)):
+            await meta.put(key, b"late")
+            assert await has_leftovers(meta, topic)
+            await forget_topic(meta, topic)
+            assert await fences_only(cluster, topic)
+        with pytest.raises(UnknownTopic):
+            await append(log, "late")
+
+    async def test_a_topic_that_is_deleted_once_more_stays_forgotten(self, cluster: AgingCluster) -> None:
+        """Whoever deletes it has slept since, too, right before the tombstone is written."""
+        node = await cluster.node()
+        topic = await node.node.topics.get(TOPIC)
+        stall = node.faults.at("put deleted", Stall())
+        deleting = asyncio.ensure_future(node.node.topics.delete(TOPIC))
+        await soon(stall.reached.wait())
+        await (await cluster.node()).node.topics.delete(TOPIC)
+        await forget_topic(cluster.stores.meta, topic)
+        stall.let_go()
+        await deleting
+        found = await find_topics(cluster.stores.meta, 0)
+        assert (found.referring, [each.topic_id for each in found.forgotten]) == ([], [topic.topic_id])
+
+    async def test_a_deleted_topic_need_not_have_its_manifest(self, cluster: AgingCluster) -> None:
+        """Whoever was about to delete it wakes up when vacuum has collected what it held."""
+        await append_numbers(cluster, 3)
+        driver = Driver(cluster)
+        await driver.tier()
+        places = await driver.places(0)
+        await (await cluster.node()).node.topics.delete(TOPIC)
+        (manifest,) = [key for key in await cluster.objects() if "/manifests/" in key]
+        await cluster.stores.objects.delete([manifest])
+
+        async def take(_: Collection[str]) -> None:
+            pass
+
+        await References(driver.site, take).read(places)

@@ -57,11 +57,6 @@ class AgingCluster(Cluster):
     async def vacuum(self, dry_run: bool = False, settings: VacuumSettings = SETTINGS) -> VacuumReport:
         return await vacuum_by(Driver(self), dry_run, settings)
 
-    @property
-    def pending(self) -> int:
-        """Without `transact` the last append of a partition stays in its control record, and its blob is kept."""
-        return 0 if self.stores.can_transact else 1
-
     async def objects(self) -> list[str]:
         return [info.key async for info in self.stores.objects.list(keys.ROOT) if kind_of(info.key) is not None]
 

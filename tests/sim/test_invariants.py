@@ -305,6 +305,15 @@ class TieredState(State):
         key = keys.index(TP, end)
         self.invariants.changed(key, self.values.pop(key), None)
 
+    def pend(self) -> None:
+        """[4, 6) is appended, and in no index yet; then the link is sealed."""
+        key = keys.wal_blob("last")
+        self.objects[key] = BODY
+        pending = Pending("last", (IndexEntry(5, 2, key, len(BODY), append_id="last"),), {})
+        for state in ("OPEN", "FENCED"):
+            record = {"epoch": 1, "state": state, "next": 6, "pending": msgspec.to_builtins(pending)}
+            self.put(keys.control(TP), encode(msgspec.convert(record, Control)))
+
     def delete(self, key: str) -> None:
         del self.objects[key]
         self.invariants.object_deleted(key)
@@ -327,6 +336,19 @@ def tiered(state: TieredState) -> None:
 def test_tiering_merging_and_vacuum_are_sound() -> None:
     state = TieredState()
     tiered(state)
+    assert state.found() == set()
+
+
+def test_what_is_pending_below_the_boundary_is_nobodys() -> None:
+    state = TieredState()
+    state.pend()
+    last = keys.wal_blob("last")
+    (partition,) = state.invariants.partitions.values()
+    assert last in partition.references(readable=False)
+    state.finish(1, diskless(1, 0), start=6)
+    assert last not in partition.references(readable=False)
+    state.delete(last)
+    state.put(keys.control(TP), state.values[keys.control(TP)])
     assert state.found() == set()
 
 
@@ -406,6 +428,16 @@ def an_entry_names_a_blob_that_is_gone(state: TieredState) -> None:
     state.put(keys.index(TP, 4), encode(IndexEntry(4, 1, keys.wal_blob("gone"))))
 
 
+def what_is_pending_names_a_blob_that_is_gone(state: TieredState) -> None:
+    gone = IndexEntry(4, 1, keys.wal_blob("gone"), append_id="a")
+    state.control(1, "OPEN", 5, Pending("a", (gone,), {}))
+
+
+def a_blob_of_what_is_pending_is_deleted(state: TieredState) -> None:
+    state.pend()
+    state.delete(keys.wal_blob("last"))
+
+
 def an_entry_is_deleted_before_the_chain_moves(state: TieredState) -> None:
     state.begin(1, JOB)
     state.unindex(1)
@@ -438,6 +470,8 @@ def a_base_moves_without_a_job(state: TieredState) -> None:
         (a_segment_is_deleted_too_early, "S4"),
         (a_blob_is_deleted_too_early, "S5"),
         (an_entry_names_a_blob_that_is_gone, "S5"),
+        (what_is_pending_names_a_blob_that_is_gone, "S5"),
+        (a_blob_of_what_is_pending_is_deleted, "S5"),
         (an_entry_is_deleted_before_the_chain_moves, "S8"),
         (leader_epochs_change, "S1"),
         (a_base_moves_without_a_job, "S1"),

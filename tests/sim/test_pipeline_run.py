@@ -30,6 +30,10 @@ def test_jobs_do_all_that_they_can_do_while_drivers_die_and_sleep() -> None:
         seen |= {f"outcome {found}" for found in re.findall(r"PartitionReport\(.*outcome='(\w+)'", storm)}
         seen |= {f"recovered {found}" for found in re.findall(r"recovered='(\w+)'", storm)}
         seen |= {found for found in ("merged", "dropped") if re.search(rf"PartitionReport\(.*{found}=[1-9]", storm)}
+        seen |= {"trimmed by retention"} if re.search(r"k0b\d \S+ Trim -> [1-9]", storm) else set()
+        seen |= {"audited"} if re.search(r"driver-a0b\d: [1-9]\d* offsets", storm) else set()
+        seen |= {"forgotten"} if " deleted:forget applied" in storm else set()
+        seen |= {"left pending"} if re.search(r" n\d#\d+ killed\n", storm) else set()
         seen |= {"vacuumed"} if re.search(r"vacuum: \{.*segment", storm) else set()
         seen |= {"slept through"} if any(woke - fell > 3600 for fell, woke in sleeps(text)) else set()
     assert seen >= {
@@ -41,6 +45,10 @@ def test_jobs_do_all_that_they_can_do_while_drivers_die_and_sleep() -> None:
         "recovered finished",
         "recovered abandoned",
         "merged",
+        "trimmed by retention",
+        "audited",
+        "forgotten",
+        "left pending",
         "vacuumed",
         "slept through",
     }
@@ -49,7 +57,9 @@ def test_jobs_do_all_that_they_can_do_while_drivers_die_and_sleep() -> None:
 def test_seeds_differ_in_what_they_turn_on() -> None:
     drawn = [pipeline_scenario.draw(seed) for seed in range(100)]
     assert {each.claims for each in drawn} == {True, False}
+    assert {each.abrupt for each in drawn} == {True, False}
+    assert {each.auditors for each in drawn} == {each.retainers for each in drawn} == {0, 1}
     assert {each.bursts for each in drawn} == {1, 2, 3}
-    assert {each.drivers for each in drawn} == {1, 2, 3}
+    assert {each.drivers for each in drawn} == {0, 1, 2, 3}
     assert {each.sleeps for each in drawn} == {0.0, 0.5, 1.0}
     assert {len(each.kinds) for each in drawn} == {1, 2}

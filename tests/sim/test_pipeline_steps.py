@@ -14,7 +14,7 @@ from catena.virtual_log import chain as chains
 from sim.chaos import Chaos, Tally
 from sim.history import History
 from sim.loop import Chance, Process, SimLoop
-from sim.pipeline_steps import PIPELINE_STEPS, PipelineMeta
+from sim.pipeline_steps import PIPELINE_STEPS, VACUUM, PipelineMeta
 from sim.runtime import SimClock
 from sim.scenario import ProcessFaults, StoreFaults, WatchFaults
 from sim.stores import ObservedMeta, Wire, at_once
@@ -33,12 +33,15 @@ class Bench:
         self.one, self.other = Process("driver 1"), Process("driver 2")
         self._begun: dict[str, Process | None] = {}
 
-    def put(self, process: Process, key: str, value: bytes, claims: bool = True) -> None:
-        """Created if it is not there, else replaced."""
+    def meta(self, claims: bool) -> PipelineMeta:
         random, history = Chance(1), History()
         chaos = Chaos(self.loop, random, ProcessFaults(), history, self.tally)
         wire = Wire("meta", self.loop, random, StoreFaults(), WatchFaults(), chaos, history, self.tally)
-        meta = PipelineMeta(self.store, True, wire, self._begun, claims)
+        return PipelineMeta(self.store, True, wire, self._begun, claims)
+
+    def put(self, process: Process, key: str, value: bytes, claims: bool = True) -> None:
+        """Created if it is not there, else replaced."""
+        meta = self.meta(claims)
         found = at_once(self.store.get(key))
 
         async def put() -> None:
@@ -77,3 +80,14 @@ def test_a_claim_is_one_drivers_or_everyones(bench: Bench) -> None:
         bench.put(bench.other, keys.compactor_claim(TP), b"")
     bench.put(bench.other, keys.compactor_claim(TP), b"", claims=False)
     bench.put(bench.one, keys.compactor_claim(TP), b"", claims=False)
+
+
+def test_what_vacuum_reads_has_a_name(bench: Bench) -> None:
+    meta = bench.meta(claims=True)
+    keys_read = (keys.control(TP), keys.index_prefix(TP), keys.chain(TP), keys.topic("t"))
+
+    def names(process: Process) -> list[str]:
+        return [process.context.copy().run(meta._name_read, key) for key in keys_read]
+
+    assert names(bench.one) == [""] * len(keys_read)
+    assert names(Process(f"{VACUUM}0#1")) == ["vacuum:read control", "vacuum:read index", "vacuum:read chain", ""]

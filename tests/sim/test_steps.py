@@ -12,7 +12,7 @@ from catena.pipeline.records import DELETING, UPDATING, WRITING, CompactionRecor
 from catena.types import ABSENT, TopicId, TopicPartition
 from catena.virtual_log.chain import Chain, Intent, Link
 from catena.virtual_log.topics import TopicRecord
-from sim.steps import RARE_STEPS, STEPS, chain_of, name_object_put, name_put, name_transact
+from sim.steps import RARE_STEPS, STEPS, chain_of, kind_of, name_object_put, name_put, name_transact
 
 TP = TopicPartition("t", TopicId("1" * 32), 0)
 OPEN = Link("diskless", 1, 0)
@@ -88,6 +88,15 @@ def test_steps_of_a_topic(state: str, name: str) -> None:
 )
 def test_steps_of_other_records(key: str, name: str) -> None:
     assert name_put(key, b"", None) == name
+
+
+def test_a_tombstone_says_when_its_topic_is_forgotten() -> None:
+    assert name_put(keys.deleted(TP.topic_id), b'{"is_forgotten":true}', b"{}") == "deleted:forget"
+
+
+def test_ranges_are_named_by_where_they_start() -> None:
+    starts = (keys.partition(TP), keys.chain(TP) + "\0", keys.index_prefix(TP))
+    assert [kind_of(start) for start in starts] == ["partition", "chain", "index"]
 
 
 def test_a_transaction_is_named_by_what_it_does_to_the_control_record() -> None:

@@ -236,6 +236,36 @@ def test_a_process_is_struck_before_a_step_or_after_it(blow: Blow) -> None:
     assert seen == {"before", "applied"}
 
 
+@pytest.mark.parametrize("blow", Blow)
+def test_who_reads_is_struck_where_the_read_has_a_name(blow: Blow) -> None:
+    """Before the store is asked, or with the answer in hand."""
+    seen = set()
+    for seed in range(20):
+        loop = SimLoop(seed)
+        bench = Bench(loop, seed)
+        wire = bench.wire(StoreFaults(), strikes(blow))
+
+        async def main(bench: Bench = bench, wire: Wire = wire) -> None:
+            served, answers = [], []
+
+            async def read() -> None:
+                await wire.read(lambda: None)
+                await wire.read(lambda: served.append("served"), STEP)
+                answers.append("answered")
+
+            bench.in_process(read())
+            await bench.loop.sleep(100)
+            ((_, moment, struck),) = bench.tally.strikes
+            assert struck == blow.value
+            assert bool(served) == (moment == Moment.APPLIED.value or blow is Blow.PAUSE)
+            assert bool(answers) == (blow is Blow.PAUSE)
+            seen.add(moment)
+
+        loop.run(main())
+        loop.bury()
+    assert seen == {"before", "applied"}
+
+
 def test_what_a_process_sent_before_it_died_is_still_applied(bench: Bench) -> None:
     async def main() -> None:
         meta = bench.meta(StoreFaults())

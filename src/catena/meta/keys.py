@@ -6,7 +6,7 @@
 | `llog/incarnation` | Incarnation: a number that only grows; an object of the same name has it, too, and is never ahead | anyone who writes, now and then; `catena doctor --accept-older-meta` | compare-and-set; then the object, on its etag |
 | `llog/nodes/{node_id}` | NodeRecord: incarnation, rack, roles, addresses; ephemeral, gone with the node's session | the node itself | absent; its own record's version when it has a new session, or removes one too many |
 | `llog/topics/{name}` | TopicRecord: id, partitions, state, configs; stays when the topic is deleted | anyone: create, delete, add partitions, alter configs | compare-and-set |
-| `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete; vacuum deletes it when nothing is left but chains and control records | any: it says the same |
+| `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete; vacuum notes that the topic is forgotten, and deletes it 30 days later | absent, then compare-and-set |
 | `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
 | `llog/{topic_id}/partitions/{p}/meta/control` | Control: epoch, state, next, pending | anyone: append, seal, open a link | compare-and-set |
 | `llog/{topic_id}/partitions/{p}/handoff/{epoch}[.{part}]` | producer state at the base of the link with this epoch | whoever reconfigures | absent |

@@ -7,7 +7,7 @@ Writers that die, jobs that are abandoned, merges, trims and deleted topics leav
     3. list objects that are older           by tasks; the rows stay with them
     4. read what is referred to              `references` says in which order, and why none is missed
     5. raise the incarnation                 from here on no backup from before passes for current
-    6. forget topics deleted long ago        what they refer to was not counted in 4
+    6. forget topics deleted long ago        what they refer to was not counted in 4; `references` says what stays
     7. delete what is in 3 and not in 4      by tasks, in bulk
 
 **Why it is safe.** Names are drawn anew for each object, so one that is listed is never written again. Take one that is
@@ -49,13 +49,15 @@ import msgspec
 
 from catena.errors import ConfigError, NeedsOperator, RetryLater
 from catena.meta import keys
-from catena.pipeline.references import References, Topics, find_topics, forget_topic
+from catena.pipeline.references import AT_ONCE, References, Topics, find_topics, forget_topic, has_leftovers
 from catena.pipeline.settings import VacuumSettings
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tasks.deleting import DeletingPlan
 from catena.pipeline.tasks.listing import Kind, ListingPlan, kind_of
 from catena.pipeline.work import Row, Table, TaskFailed, Usage, Work
+from catena.runtime.tasks import map_bounded
 from catena.virtual_log.incarnation import Incarnation, check_incarnation, raise_incarnation
+from catena.virtual_log.topics import TopicRecord
 
 PARTITIONS_AT_ONCE = 500
 """After so many `should_stop` is asked."""
@@ -104,7 +106,7 @@ class VacuumReport(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     """Why, of the first one."""
     forgotten_topics: tuple[str, ...]
-    """Deleted long ago: what the meta store still had of them is deleted now, or would be."""
+    """Deleted long ago: what the meta store still had of them, fences aside, is deleted now, or would be."""
     executors: dict[str, Usage]
     """By who did the tasks: what they asked of the object store."""
     driver: Usage = Usage()
@@ -166,6 +168,8 @@ class _Vacuum:
         self._deleted = Amount()
         self._failed = 0
         self._error = ""
+        self._forgotten: list[TopicRecord] = []
+        """Or to be so: for the first time, or because something has come late."""
         self._trouble = ""
         """Why something had to be tried again."""
 
@@ -177,6 +181,7 @@ class _Vacuum:
         async with self._work.table("listing", _listing_plans(self._settings, cutoff_ms)) as table:
             topics = await find_topics(site.meta, cutoff_ms)
             await self._read_references(table, topics)
+            await self._find_forgotten(topics)
             if not self._stopped and dry_run:
                 async for rows in table.rows():
                     self._count(rows)
@@ -199,7 +204,7 @@ class _Vacuum:
             deleted=self._deleted,
             failed=self._failed,
             error=self._error,
-            forgotten_topics=tuple(topic.name for topic in topics.expired),
+            forgotten_topics=tuple(topic.name for topic in self._forgotten),
             executors={str(executor): usage for executor, usage in self._work.usage.items()},
         )
 
@@ -219,15 +224,24 @@ class _Vacuum:
             await references.read(group)
             done += len(group)
 
+    async def _find_forgotten(self, topics: Topics) -> None:
+        if self._stopped:
+            return
+        left = await map_bounded(AT_ONCE, lambda topic: has_leftovers(self._site.meta, topic), topics.forgotten)
+        late = [topic for topic, is_left in zip(topics.forgotten, left, strict=True) if is_left]
+        self._forgotten = [*topics.expired, *late]
+
     async def _collect(self, table: Table, topics: Topics, since: Incarnation) -> None:
         async with aclosing(_bulks(table, min(BULK, self._settings.objects_per_s))) as bulks:
             first = await anext(bulks, None)
-            if first is None and not topics.expired:
+            if first is None and not self._forgotten and not topics.over:
                 return  # and so an idle cluster stays as it is
             raised = await raise_incarnation(self._site.meta, self._site.objects, self._site.clock, since)
             await self._check_clock()
-            for topic in topics.expired:
+            for topic in self._forgotten:
                 await forget_topic(self._site.meta, topic)
+            for topic in topics.over:
+                await self._site.meta.delete(keys.deleted(topic.topic_id))
             if first is not None:
                 await self._delete(first, bulks, raised)
 

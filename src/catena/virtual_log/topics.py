@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -38,7 +39,7 @@ from catena.errors import (
 from catena.meta import keys
 from catena.meta.base import MetaStore, Record
 from catena.runtime import Clock, Entropy
-from catena.types import ABSENT, ANY, Expect, TopicId, TopicPartition, Version
+from catena.types import ABSENT, Expect, TopicId, TopicPartition, Version
 from catena.virtual_log import topic_configs
 from catena.virtual_log.log import VirtualLog
 
@@ -233,7 +234,8 @@ class Topics:
 
         await asyncio.gather(*(delete_partition(number) for number in range(topic.partitions)))
         tombstone = msgspec.json.encode({"topic": topic, "deleted_at_ms": self._clock.now_ms()})
-        await self._meta.put(keys.deleted(topic.topic_id), tombstone, ANY)
+        with suppress(Conflict):  # another has written it; by now it may say that the topic is forgotten
+            await self._meta.put(keys.deleted(topic.topic_id), tombstone, ABSENT)
         await self._free_name(topic)
 
     async def _free_name(self, topic: TopicRecord) -> None:
