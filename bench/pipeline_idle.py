@@ -26,10 +26,10 @@ from catena.jobs.cost import requests_cost_usd
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
 from catena.objects.counted import CountedObjects
+from catena.pipeline.passes import Passes
 from catena.pipeline.settings import PipelineSettings
 from catena.pipeline.site import Site
 from catena.pipeline.tasks import TaskContext
-from catena.pipeline.tier_pass import PartitionReport, TierPass
 from catena.pipeline.work import InlineWork, used
 from catena.runtime import SystemClock, SystemEntropy
 from catena.stores import open_stores
@@ -66,10 +66,12 @@ async def measure(folder: Path, partitions: int) -> list[Figure]:
         entry = entry_of([b"x" * 100])
         await asyncio.gather(*(log.append(entry) for log in logs))
     async with open_stand(settings) as stand:
-        young = [await one_pass(stand, PipelineSettings()) for _ in range(PASSES)]
-        reports = await tier_pass(stand, settings.pipeline)
+        service = passes_of(stand, PipelineSettings())
+        young = [await one_pass(stand, service) for _ in range(PASSES)]
+        reports = await passes_of(stand, settings.pipeline).pass_once()
         assert [each.outcome for each in reports] == ["tiered"] * partitions
-        tiered = [await one_pass(stand, PipelineSettings()) for _ in range(PASSES)]
+        await service.pass_once()  # the first that reads the manifests, and the last
+        tiered = [await one_pass(stand, service) for _ in range(PASSES)]
     return [*figures("too young", young, partitions), *figures("tiered", tiered, partitions)]
 
 
@@ -84,16 +86,16 @@ async def open_stand(settings: Settings) -> AsyncIterator[Stand]:
         yield Stand(site, counted, requests, InlineWork(TaskContext(objects, clock, entropy, requests)))
 
 
-async def tier_pass(stand: Stand, settings: PipelineSettings) -> list[PartitionReport]:
-    """As the service does it, over all that there is."""
-    return await TierPass(stand.site, stand.work, settings.tier).run(await find_places(stand.site, EVERYTHING))
+def passes_of(stand: Stand, settings: PipelineSettings) -> Passes:
+    """As the service does them, over all that there is."""
+    return Passes(stand.site, stand.work, settings.tier, lambda: find_places(stand.site, EVERYTHING))
 
 
-async def one_pass(stand: Stand, settings: PipelineSettings) -> Pass:
+async def one_pass(stand: Stand, service: Passes) -> Pass:
     stand.meta.counts.clear()
     before = stand.requests.snapshot()
     cpu, started = cpu_seconds(), time.perf_counter()
-    reports = await tier_pass(stand, settings)
+    reports = await service.pass_once()
     seconds, cpu_s = time.perf_counter() - started, cpu_seconds() - cpu
     assert {each.outcome for each in reports} == {"idle"}
     asked = used(before, stand.requests.snapshot()).requests

@@ -251,7 +251,7 @@ class TestPass:
 
     async def test_a_group_ends_where_it_has_many_runs(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(tier_pass, "GROUP_RUNS", 5)
-        monkeypatch.setattr(tier_pass, "BEGUN_AT_ONCE", 1)
+        monkeypatch.setattr(tier_pass, "AT_ONCE", 1)
         node = await cluster.node()
         for number in range(5):
             await append(await node.log(number), *"abc")

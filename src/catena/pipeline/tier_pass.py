@@ -35,9 +35,8 @@ AT_ONCE = 16
 """Partitions that the driver asks the meta store about at the same time."""
 GROUP = 500
 """Partitions whose segments are written together: enough to share blobs and to keep a cluster busy."""
-GROUP_RUNS = 50_000
-"""Of the partitions of a group, or a little more: 60 MB in the driver. A task reads of fewer, so none gets smaller."""
-BEGUN_AT_ONCE = 4 * AT_ONCE
+GROUP_RUNS = 25_000
+"""Of the partitions of a group, and those of AT_ONCE partitions more. A run takes 1 KB in the driver."""
 SESSION_TTL_MS = 30_000
 
 Outcome: TypeAlias = Literal["tiered", "planned", "idle", "busy", "stale", "failed"]
@@ -135,7 +134,7 @@ class TierPass:
         found: list[_Begun | PartitionReport] = []
         runs = 0
         while left and len(found) < GROUP and runs < GROUP_RUNS:
-            places = [left.popleft() for _ in range(min(len(left), BEGUN_AT_ONCE, GROUP - len(found)))]
+            places = [left.popleft() for _ in range(min(len(left), AT_ONCE, GROUP - len(found)))]
             begun_now = await _each(places, lambda place: self._begin(place, session))
             runs += sum(len(plan.runs) for each in begun_now if isinstance(each, _Begun) for plan in each.job.segments)
             found += begun_now
