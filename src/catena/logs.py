@@ -22,8 +22,8 @@ from typing import Any, TextIO
 PACKAGE = "catena"
 LIFE = ("catena.serve",)
 """Who may say more than warnings."""
-LOUD = ("asyncpg",)
-"""Logs tracebacks about what is raised as well, and is reported by whoever called it."""
+LOUD = {"asyncpg": logging.ERROR, "py4j": logging.CRITICAL}
+"""Log tracebacks about what is raised as well, and reported by whoever called them: only what is worse is shown."""
 
 _control = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _bare = re.compile(r"[^\s\"=]+")
@@ -45,8 +45,8 @@ def configure(format: LogFormat = LogFormat.TEXT, debug: bool = False, stream: T
     logging.getLogger(PACKAGE).setLevel(logging.DEBUG if debug else logging.NOTSET)
     for name in LIFE:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.INFO)
-    for name in LOUD:
-        logging.getLogger(name).setLevel(logging.NOTSET if debug else logging.ERROR)
+    for name, level in LOUD.items():
+        logging.getLogger(name).setLevel(logging.NOTSET if debug else level)
 
 
 class TextLines(logging.Formatter):

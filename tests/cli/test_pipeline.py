@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from catena.config import Settings
 from catena.errors import ConfigError
+from catena.jobs import EVERYTHING, find_places, open_site
+from catena.pipeline import compactions
 from catena.pipeline.spark.java import find_java
 from catena.pipeline.spark.session import check_pyspark
-from tests.cli.conftest import CATENA, Catena, clean_environment
+from catena.runtime import SystemClock, SystemEntropy
+from tests.cli.conftest import CATENA, Catena, Ran, clean_environment
 from tests.clients.waiting import until
 from tests.conftest import cannot_have
 
@@ -100,11 +105,38 @@ def test_the_service_runs_until_it_is_told_to_end(lines: Path, tmp_path: Path) -
     assert ended["jobs"]["retention"]["runs"]["good"] >= 1
 
 
+@pytest.mark.usefixtures("spark")
+def test_what_another_driver_holds_is_not_taken_for_done(program: Catena, lines: Path, tmp_path: Path) -> None:
+    program("topic", "create", "t")
+    program("produce", "t", str(lines))
+
+    async def hold() -> Ran:
+        settings = Settings(data=str(tmp_path / "data"))
+        async with open_site(settings, SystemClock(), SystemEntropy()) as (site, _):
+            (place,) = await find_places(site, EVERYTHING)
+            session = await site.meta.session(60_000)
+            assert await compactions.claim(site, place.tp, session) is not None
+            command = ("pipeline", "tier", "--force-up-to", "latest", "--master", "local[2]")
+            try:
+                return await asyncio.to_thread(program, *command)
+            finally:
+                await session.close()
+
+    shown = asyncio.run(hold())
+    assert shown.code == 1
+    assert "1 partition left to another driver" in shown.err
+
+
 def test_a_service_for_a_topic_that_is_not_there_does_not_begin(catena: Catena) -> None:
     catena("topic", "create", "t")
     shown = catena("pipeline", "run", "--once", "--topic", "nothing")
     assert shown.code == 2
     assert "no topic 'nothing'" in shown.err
+    assert catena("pipeline", "run", "--http-port", "99999").code == 2
+
+
+def test_the_help_names_the_extra(catena: Catena) -> None:
+    assert "catena-log[spark]" in catena("pipeline", "--help").out
 
 
 def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(catena: Catena, lines: Path) -> None:
@@ -114,7 +146,8 @@ def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(catena: Catena
     planned = catena("pipeline", "run", "--dry-run", "--topic", "t", "--json", env=env)
     assert planned.code == 0
     assert [each["outcome"] for each in planned.json["tier"]["partitions"]] == ["planned"]
-    assert (planned.json["retention"]["partitions"], planned.json["vacuum"]) == ([], None)
+    assert planned.json["retention"]["partitions"] == []
+    assert list(planned.json) == ["retention", "tier"], "orphans are of no topic"
     assert "bytes would be tiered" in catena("pipeline", "run", "--dry-run", "--topic", "t", env=env).out
     assert [link["kind"] for link in catena("chain", "t", "0", "--json").json["links"]] == ["diskless"]
 

@@ -137,6 +137,29 @@ def test_it_is_tried_a_few_times_with_growing_pauses(sessions: Sessions) -> None
     sessions.run(main())
 
 
+def test_who_is_told_to_end_does_not_wait_for_a_new_one(sessions: Sessions) -> None:
+    async def main() -> None:
+        async with renewed(sessions.open, sessions.clock) as work:
+            sessions.made[0].kill()
+            with pytest.raises(RetryLater):
+                await echo(work)
+            sessions.refusals = TRIES
+            waits = asyncio.ensure_future(work.ready())
+            await sessions.clock.sleep(4)
+            assert not waits.done()
+            work.end()
+            before = sessions.loop.time()
+            with pytest.raises(RetryLater, match="the service ends"):
+                await waits
+            assert sessions.loop.time() - before < 1
+            tries = len(sessions.tries)
+            with pytest.raises(RetryLater, match="the service ends"):
+                await work.ready()
+            assert len(sessions.tries) == tries
+
+    sessions.run(main())
+
+
 def test_without_a_first_one_there_is_nothing(sessions: Sessions) -> None:
     async def main() -> None:
         sessions.refusals = 1

@@ -6,33 +6,35 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from msgspec import structs
 
 from catena.cli.options import Config, Data, Debug, Json, common
 from catena.cli.output import count, print_columns, print_json
+from catena.cli.progress import showing, showing_vacuum
 from catena.cli.running import FAILED, reporting, require_log
 from catena.errors import ConfigError
+from catena.logs import configure
 
 if TYPE_CHECKING:
     from catena.config import Settings
-    from catena.jobs import OpenWork, RetentionReport, Which
+    from catena.jobs import OpenWork, RetentionReport, Running, Which
     from catena.jobs.figures import Figures
     from catena.pipeline.audit import AuditReport
     from catena.pipeline.report import RunReport
-    from catena.pipeline.tier_pass import PartitionReport, Progress
+    from catena.pipeline.tier_pass import PartitionReport
     from catena.pipeline.vacuum import VacuumReport
 
 LATEST = "latest"
+ENDS = (signal.SIGTERM, signal.SIGINT)
 
 HELP = """Jobs that work on what is stored: on Spark, on this machine or on any cluster.
 
 They may be ended, killed and run again at any time, by anyone, beside nodes that serve: the log can be read throughout,
-and nothing is lost or doubled. They need the spark extra: [cyan]pip install 'catena-log[spark]'[/cyan].
+and nothing is lost or doubled. They need the spark extra: [cyan]pip install 'catena-log\\[spark]'[/cyan].
 """
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
@@ -84,7 +86,7 @@ def tier(
     """Make large segments of the many small pieces in which records arrive, and larger ones of small ones.
 
     Old records are then read with few requests. What is tiered is decided by its age and size: see the settings
-    `pipeline.tier`.
+    `pipeline.tier`. A partition that another driver works on is left to it; with --force-up-to that is exit code 1.
     """
     options = common(context, data, config, debug, as_json)
     with reporting(options):
@@ -100,7 +102,7 @@ def tier(
             print_json(report)
         else:
             _print_tiered(report)
-        if report.failed:
+        if report.failed or (report.left_to_others and force_up_to is not None):
             raise typer.Exit(FAILED)
 
 
@@ -156,7 +158,9 @@ def vacuum(
 
         settings = options.load_settings()
         require_log(settings)
-        report = asyncio.run(jobs.vacuum(settings, dry_run, jobs.on_spark(settings, master, remote)))
+        with showing_vacuum(not as_json) as show:
+            work = jobs.on_spark(settings, master, remote)
+            report = asyncio.run(jobs.vacuum(settings, dry_run, work, show))
         if as_json:
             print_json(report)
         else:
@@ -215,7 +219,11 @@ def run(
     http_port: Annotated[
         int | None,
         typer.Option(
-            "--http-port", help="For /health and /metrics; any free one if nothing is said.", show_default=False
+            "--http-port",
+            min=0,
+            max=65535,
+            help="For /health and /metrics; any free one if nothing is said.",
+            show_default=False,
         ),
     ] = None,
     master: Master = None,
@@ -236,6 +244,7 @@ def run(
     when it ends.
     """
     options = common(context, data, config, debug, as_json)
+    configure(debug=options.debug)
     with reporting(options):
         from catena import jobs
 
@@ -256,71 +265,79 @@ async def _show_plans(settings: Settings, open_work: OpenWork, which: Which, as_
     """What a run of each job would do now; whether all could tell."""
     from catena import jobs
 
-    trimmed = await jobs.retention(settings, which, dry_run=True)
-    tiered = await jobs.tier(settings, which, dry_run=True, open_work=open_work)
-    vacuumed = await jobs.vacuum(settings, dry_run=True, open_work=open_work) if which.topic is None else None
+    every, is_good = settings.pipeline.service, True
+    shown: dict[str, object] = {}
+    if every.retention_every_ms:
+        shown["retention"] = trimmed = await jobs.retention(settings, which, dry_run=True)
+        is_good = not trimmed.failed
+    shown["tier"] = tiered = await jobs.tier(settings, which, dry_run=True, open_work=open_work)
+    is_good = is_good and not tiered.failed
+    if every.vacuum_every_ms and which.topic is None:
+        shown["vacuum"] = await jobs.vacuum(settings, dry_run=True, open_work=open_work)
     if as_json:
-        print_json({"retention": trimmed, "tier": tiered, "vacuum": vacuumed})
+        print_json(shown)
     else:
-        _print_trimmed(trimmed)
-        _print_tiered(tiered)
-        if vacuumed is not None:
-            _print_vacuumed(vacuumed)
-    return not (trimmed.failed or tiered.failed or (vacuumed is not None and vacuumed.failed))
+        printers: dict[str, Callable[[Any], None]] = {
+            "retention": _print_trimmed,
+            "tier": _print_tiered,
+            "vacuum": _print_vacuumed,
+        }
+        for job, report in shown.items():
+            printers[job](report)
+    return is_good
 
 
 async def _serve(settings: Settings, open_work: OpenWork, which: Which, once: bool, as_json: bool) -> bool:
     """Whether the last run of each job was good."""
     from catena import jobs
 
-    async with jobs.open_service(settings, open_work, which) as running:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, running.service.end)
-        if as_json:
-            print_json({"http": running.http, "pid": os.getpid()})
-        else:
-            print(f"catena: the pipeline runs; http://{running.http}/health; Ctrl-C ends it", file=sys.stderr)
-        sys.stdout.flush()
-        if once:
-            await running.service.run_once()
-        else:
-            await running.service.run()
-        figures, troubles = running.state.figures, running.state.troubles
-        if as_json:
-            print_json(figures)
-        else:
-            _print_served(figures)
-            for trouble in troubles:
-                print(trouble, file=sys.stderr)
-        return not troubles
+    ending = _Ending()
+    try:
+        async with jobs.open_service(settings, open_work, which) as running:
+            ending.tell = running.end
+            return await _run_service(running, once, as_json)
+    except asyncio.CancelledError:
+        if not ending.is_asked:
+            raise
+        return True  # it was told to end before it had begun
 
 
-@contextmanager
-def showing(what: str, wanted: bool) -> Iterator[Callable[[Progress], None]]:
-    """A bar on the terminal: bytes, partitions, and how long it will still take."""
-    if not wanted or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bar
+class _Ending:
+    """The first signal tells the service to end, or gives up its start; the next one does what signals always do."""
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("{task.fields[partitions]}"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None, partitions="")
+    def __init__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tell: Callable[[], object] = task.cancel
+        self.is_asked = False
+        for number in ENDS:
+            asyncio.get_running_loop().add_signal_handler(number, self._ask)
 
-        def show(progress: Progress) -> None:
-            partitions = f"{progress.partitions_done:,} of {count(progress.partitions, 'partition')}"
-            bar.update(task, total=progress.bytes or None, completed=progress.bytes_done, partitions=partitions)
+    def _ask(self) -> None:
+        for number in ENDS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        self.is_asked = True
+        self.tell()
 
-        yield show
+
+async def _run_service(running: Running, once: bool, as_json: bool) -> bool:
+    if as_json:
+        print_json({"http": running.http, "pid": os.getpid()})
+    else:
+        print(f"catena: the pipeline runs; http://{running.http}/health; Ctrl-C ends it", file=sys.stderr)
+    sys.stdout.flush()
+    if once:
+        await running.service.run_once()
+    else:
+        await running.service.run()
+    figures, troubles = running.state.figures, running.state.troubles
+    if as_json:
+        print_json(figures)
+    else:
+        _print_served(figures)
+        for trouble in troubles:
+            print(trouble, file=sys.stderr)
+    return not troubles
 
 
 def _which(topic: str | None, partition: int | None) -> Which:
@@ -363,6 +380,11 @@ def _print_tiered(report: RunReport) -> None:
             print(f"{each.topic}/{each.partition}: a job that was left behind: {each.recovered}")
         if each.error:
             print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
+    if report.left_to_others:
+        partitions = count(report.left_to_others, "partition")
+        print(
+            f"{partitions} left to another driver, or to one that was killed in the last half minute", file=sys.stderr
+        )
     size = sum(each.bytes for each in report.partitions if each.outcome in ("tiered", "planned"))
     done = "would be tiered" if report.dry_run else "tiered"
     seconds = report.duration_ms / 1000
@@ -409,7 +431,8 @@ def _print_vacuumed(report: VacuumReport) -> None:
 def _print_audited(report: AuditReport) -> None:
     for found in report.defects:
         place = f"{found.topic}/{found.partition}, offsets {found.offsets[0]:,} to {found.offsets[1]:,}"
-        print(f"{found.severity}: {place}: {found.what} ({found.key})")
+        key = "" if found.key in found.what else f" ({found.key})"
+        print(f"{found.severity}: {place}: {found.what}{key}")
     for left in report.unchecked:
         print(f"not checked: {left.topic}/{left.partition}: {left.error}", file=sys.stderr)
     damage, leftovers = len(report.damage) + report.unlisted, len(report.defects) - len(report.damage)

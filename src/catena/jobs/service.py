@@ -35,8 +35,14 @@ FAILING_SHOWN = 100
 class Running(NamedTuple):
     service: Service
     state: State
+    work: RenewedWork
     http: str
     """Host and port."""
+
+    def end(self) -> None:
+        """Between two commits; a Spark that has died meanwhile is not waited for."""
+        self.service.end()
+        self.work.end()
 
 
 class State:
@@ -133,4 +139,4 @@ async def open_service(
         http = HttpServer(network or SystemNetwork(), clock, state.routes)
         opened.push_async_callback(http.close)
         port = await http.listen(settings.http.host, settings.http.port)
-        yield Running(service, state, f"{settings.http.host}:{port}")
+        yield Running(service, state, work, f"{settings.http.host}:{port}")

@@ -76,8 +76,8 @@ class Run(NamedTuple):
 class Extent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where neighbouring batches are stored, for whoever reads the object itself.
 
-    It never becomes wrong: the object does not change, and once nothing refers to it, vacuum leaves it there for the
-    time of its grace.
+    It never becomes wrong, but it may get out of use: the object does not change, and once its offsets are tiered,
+    merged or trimmed, vacuum may delete it. Whoever finds it gone asks again.
     """
 
     offset: Offset

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from typing import get_args
 
 import msgspec
 
 from catena.pipeline.lag import Lag, Lags
+from catena.pipeline.records import State
 from catena.pipeline.service import Ran, ShouldStop
 from catena.pipeline.set_aside import SetAside
 from catena.pipeline.settings import TierSettings
@@ -77,7 +79,8 @@ class Passes:
     @property
     def pending(self) -> dict[str, int]:
         """Partitions on which a job of another driver is under way or left behind, by how far it has come."""
-        return {str(state): count for state, count in self._lags.pending.items()}
+        found = self._lags.pending
+        return {state: found.get(state, 0) for state in get_args(State)}
 
     async def run(self, should_stop: ShouldStop = lambda: False) -> Ran:
         reports, due = await self._pass(should_stop)

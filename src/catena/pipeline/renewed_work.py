@@ -5,7 +5,7 @@ and so a task is tried after it, to know.
 
 Whoever was at work then gets the error, and does its job again later. The new session is opened by the next one that
 asks for work, or asks whether it is `ready`; others wait for it. It is tried a few times, with growing pauses; then
-that one gets an error, and whoever comes next tries again.
+that one gets an error, and whoever comes next tries again. Whoever is told to end is not kept by it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 TRIES = 5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
+LOOK_S = 0.2
+"""How soon it is noticed, between two tries, that there is no need any more."""
 EARLIER = Executor("earlier sessions", 0)
 """All that was done by sessions that have ended."""
 
@@ -47,6 +49,7 @@ class RenewedWork:
         """None: it has ended."""
         self._earlier = Usage()
         self._renewing = asyncio.Lock()
+        self._is_ending = False
         self.renewals = Renewals()
 
     async def open(self) -> None:
@@ -59,6 +62,10 @@ class RenewedWork:
             await self._opened.aclose()
         else:
             await self._clear_away()
+
+    def end(self) -> None:
+        """From now on no session is opened anew; what is at work goes on."""
+        self._is_ending = True
 
     async def ready(self) -> None:
         """There is a session, as far as is known. Raises RetryLater if there can't be one."""
@@ -105,6 +112,8 @@ class RenewedWork:
             await work.run("probe", [b""], lambda *_: None)
         except RetryLater as ended:
             self._has_ended(work, ended)
+        except Exception as other:
+            log.warning("whether what does the tasks is still there can't be told: %s", other)
 
     def _has_ended(self, work: Work, error: RetryLater) -> None:
         if self._work is work:
@@ -117,8 +126,10 @@ class RenewedWork:
         pause_s = FIRST_PAUSE_S
         for attempt in range(TRIES):
             if attempt:
-                await self._clock.sleep(pause_s)
+                await self._pause(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if self._is_ending:
+                raise RetryLater("what does the tasks has ended, and is not started again: the service ends")
             try:
                 await self.open()
             except CatenaError as error:
@@ -129,6 +140,11 @@ class RenewedWork:
             self.renewals.restarts += 1
             return self._work
         raise RetryLater(f"what does the tasks has ended, and can't be started again: {self.renewals.last_error}")
+
+    async def _pause(self, seconds: float) -> None:
+        until = self._clock.monotonic() + seconds
+        while not self._is_ending and (left := until - self._clock.monotonic()) > 0:
+            await self._clock.sleep(min(left, LOOK_S))
 
     async def _clear_away(self) -> None:
         """PySpark has one driver in a process, so the old one has to be gone before there can be another."""

@@ -22,5 +22,9 @@ class RunReport(msgspec.Struct, frozen=True):
     """What the driver asked of it: manifests, and no data."""
 
     @property
+    def left_to_others(self) -> int:
+        return sum(each.outcome in ("busy", "stale") for each in self.partitions)
+
+    @property
     def failed(self) -> int:
         return sum(each.outcome == "failed" for each in self.partitions)

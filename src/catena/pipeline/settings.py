@@ -38,7 +38,7 @@ class VacuumSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is younger is not looked at. At least twice as long as any writer tries to commit a blob
     (`diskless.writer.commit_deadline_ms` of all nodes), so that clocks need not agree; and `longest_job_ms`."""
     longest_job_ms: Positive = 3_600_000
-    """How long a job may read what others have replaced meanwhile; one that takes longer may have to be done again."""
+    """No job takes longer; the grace is not shorter than that."""
     objects_per_s: Positive = 3_000
     """So many are deleted in a second, at the most."""
     wal_digits: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1

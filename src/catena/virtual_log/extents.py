@@ -1,7 +1,8 @@
 """Where the bytes of a log are, for those who read objects themselves: queries and tables.
 
 Whoever has the extents of a range can read it without the meta store and without a node, on any machine that reaches
-the object store, for as long as vacuum's grace lasts: what is tiered or trimmed meanwhile stays there so long.
+the object store. An object that is gone was tiered, merged or trimmed meanwhile, and vacuumed: then they are to be
+found anew. Vacuum goes by the age of objects, not by when they got out of use, so this may be a moment later.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ async def find_extents(log: VirtualLog, start: Offset, end: Offset) -> list[Exte
             more = await log.loglet(link).extents(following, end if link.end is None else min(end, link.end), PAGE)
         except (StaleView, ObjectMissing) as error:
             # The chain may have moved the bytes elsewhere.
-            chain = await log.refresh()
-            if chain.link_at(following) == link and hops:
+            if hops and (await log.refresh()).link_at(following) == link:
                 raise error if isinstance(error, ObjectMissing) else Corrupt(f"{log.tp}: {error}") from error
             more = []
         if not more:

@@ -259,7 +259,8 @@ def _launch(conf: Any, folder: Path, show_log: bool) -> Any:
         try:
             return launch_gateway(conf, {**output, "start_new_session": True})
         except PySparkRuntimeError as error:
-            lines = says.read_text(errors="replace").strip().splitlines()[-LOG_LINES_SHOWN:]
+            said = says.read_text(errors="replace").strip().splitlines()
+            lines = [line for line in said if not line.lstrip().startswith("at ")][-LOG_LINES_SHOWN:]
             raise ConfigError(f"Spark's JVM could not be started: {' / '.join(lines) or first_line(error)}") from error
 
 

@@ -79,11 +79,13 @@ class SparkWork:
         self._run = run
         self._runs: dict[str, _Run] = {}
         self._usage: dict[Executor, Usage] = {}
+        self._is_closed = False
         self._inbox = self._engine.inbox(self._deliver)
         self._jobs = ThreadPoolExecutor(JOBS_MAX, thread_name_prefix="catena-spark-job")
         self._control = ThreadPoolExecutor(1, thread_name_prefix="catena-spark-control")
 
     def close(self) -> None:
+        self._is_closed = True
         self._jobs.shutdown()
         self._control.shutdown()
 
@@ -119,7 +121,7 @@ class SparkWork:
         if error is None:
             assert not left, f"Spark ended a job without an answer to the plans {left}"
             return
-        if not await asyncio.wrap_future(self._control.submit(self._engine.is_alive)):
+        if self._is_closed or not await asyncio.wrap_future(self._control.submit(self._engine.is_alive)):
             raise RetryLater(f"Spark has ended, and a new session has to be opened: {first_line(error)}") from error
         run.given_up += 1
         if len(left) == 1 or run.given_up > GIVEN_UP_MAX:
@@ -161,6 +163,8 @@ class SparkWork:
             except _spark_errors() as error:
                 return _GaveUp(error)
 
+        if self._is_closed:  # by another that has found Spark gone before
+            raise RetryLater("Spark has ended, and a new session has to be opened")
         job = asyncio.wrap_future(self._jobs.submit(tagged))
         try:
             return await asyncio.shield(job)
