@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
+import msgspec
+
 from catena.loglets.tiered.loglet import TieredSettings
 from catena.pipeline.settings import TierSettings
 from sim import scenario
@@ -43,6 +45,8 @@ class PipelineScenario(Scenario):
     """Or else everyone gets the claim of any partition: it only saves work."""
     sleeps: float
     """Share of a driver's pauses that last for an hour."""
+    vacuums_first: bool
+    """A burst begins with a vacuum, before anyone has looked at the jobs that the last one has left behind."""
     tier: TierSettings
 
 
@@ -72,7 +76,7 @@ def draw(seed: int) -> PipelineScenario:
             manifest_cache_bytes=random.choice((0, 2000, 16 << 20)),
         ),
     )
-    return PipelineScenario(
+    found = PipelineScenario(
         **{field.name: getattr(log, field.name) for field in fields(Scenario)},
         bursts=random.choice((1, 2, 2, 2, 3)),
         drivers=random.choice((0, 1, 2, 2, 3)),
@@ -86,6 +90,27 @@ def draw(seed: int) -> PipelineScenario:
         claims=random.random() < 0.5,
         sleeps=random.choice((0.0, 0.5, 1.0)),
         tier=_tier_settings(random),
+        vacuums_first=random.random() < 0.5,
+    )
+    return _with_a_sleeper(random, found) if random.random() < 0.1 else found
+
+
+def _with_a_sleeper(random: Chance, found: PipelineScenario) -> PipelineScenario:
+    """The only driver falls asleep with all its segments written; vacuum comes, and then it wakes up and commits."""
+    return replace(
+        found,
+        kind="diskless",
+        kinds=("diskless",),
+        trimmers=0,
+        retainers=0,
+        meta=replace(found.meta, refused=0.0),
+        tier=msgspec.structs.replace(found.tier, min_age_ms=0, min_bytes=0),
+        bursts=2,
+        drivers=1,
+        vacuums=1,
+        vacuums_first=True,
+        sleeps=1.0,
+        processes=replace(found.processes, aims=(random.choice(LAST_TIER_STEPS),), pauses=1.0),
     )
 
 

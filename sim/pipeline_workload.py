@@ -39,6 +39,8 @@ async def run(world: PipelineWorld) -> None:
         await world.loop.sleep(max(0.0, burst * HOUR_S - world.loop.time()))
         if burst:
             world.chaos.next_burst()
+        if burst and scenario.vacuums_first and world.vacuums:
+            await vacuum(Client(world, f"first vacuum b{burst}"), world.vacuums[0], 1)
         lag_s = host.random.choice((0.0, 0.0, 1.0, 3.0))
         await in_parallel(world, [*jobs(world, burst), *(_after(host, lag_s, work) for work in clients(world, burst))])
         if scenario.abrupt:
@@ -96,8 +98,8 @@ async def tier(client: Client, machine: DriverMachine) -> None:
         _take(client, reports)
 
 
-async def vacuum(client: Client, machine: DriverMachine) -> None:
-    for number in range(client.random.randint(3, 7)):
+async def vacuum(client: Client, machine: DriverMachine, times: int | None = None) -> None:
+    for number in range(times or client.random.randint(3, 7)):
         await client.think(client.random.choice((0.02, 0.5, 5.0)) if number else 0.02)
         try:
             report = await machine.call(Driver.vacuum, _patience(client))

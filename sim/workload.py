@@ -122,8 +122,9 @@ async def write_idempotently(client: Client, producer_id: int) -> None:
     acked: list[tuple[Append, Entry]] = []
     while left > 0:
         window = []
-        in_order = client.random.random() < 0.5
-        for _ in range(min(left, client.random.randint(1, WINDOW) if in_order or sequence else 1)):
+        # What comes right behind a producer's first batch is what a log is most easily wrong about.
+        in_order = client.random.random() < (0.5 if sequence else 0.8)
+        for _ in range(min(left, client.random.randint(1 if sequence else 2, WINDOW) if in_order or sequence else 1)):
             call, entry = client.new_append(log, Stamp(producer_id, epoch, sequence))
             sequence += call.count
             window.append((call, entry))

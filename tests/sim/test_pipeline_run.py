@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sim import pipeline_scenario
 from sim.pipeline_run import run_seed
 
-SEEDS = range(40)
+SEEDS = range(80)
 
 
 def sleeps(text: str) -> Iterator[tuple[float, float]]:
