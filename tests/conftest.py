@@ -10,8 +10,12 @@ from typing import NoReturn
 
 import pytest
 
+from catena.errors import ConfigError
+from catena.pipeline.spark.java import find_java
+from catena.pipeline.spark.session import check_pyspark
 from catena.testing.postgres_server import PostgresMissing, PostgresServer
 from catena.testing.s3_server import S3ServerError, SeaweedServer
+from tests.sparks import Sparks, opened_sparks
 
 LONG = "long: takes minutes; run with -m long"
 ALONE = "alone: measures time or fairness; no other test runs beside it"
@@ -77,3 +81,18 @@ def postgres_server() -> Iterator[PostgresServer]:
             cannot_have("postgres", str(error))
         yield server
         server.kill()
+
+
+@pytest.fixture(scope="session")
+def can_spark() -> None:
+    try:
+        check_pyspark(connect=True)
+        find_java(os.environ)
+    except ConfigError as error:
+        cannot_have("spark", str(error))
+
+
+@pytest.fixture(scope="session")
+def sparks(can_spark: None) -> Iterator[Sparks]:
+    with opened_sparks() as sparks:
+        yield sparks

@@ -24,7 +24,8 @@ CatenaError
     ├── ObjectMissing          an object that should exist does not
     ├── StoreFull              no space left; nothing was acked, nothing was torn
     ├── StoreRefused           the store cannot be used: it ignores conditions, or its format is newer
-    └── MetaBehind             the meta store was set back; nothing is written or deleted before a person has decided
+    ├── MetaBehind             the meta store was set back; nothing is written or deleted before a person has decided
+    └── DataLoss               records that a query was to read are not there any more
 """
 
 from __future__ import annotations
@@ -166,3 +167,7 @@ class StoreRefused(NeedsOperator):
 
 class MetaBehind(NeedsOperator):
     """The meta store is older than the bucket, as after a restore: nothing is written or deleted, reads go on."""
+
+
+class DataLoss(NeedsOperator):
+    """Records that a query was to read are not there any more: trimmed, deleted, or of a topic that was."""

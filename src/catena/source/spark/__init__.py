@@ -1,0 +1,1 @@
+"""Where the source meets Spark; nothing else of it imports PySpark."""
