@@ -101,6 +101,10 @@ def test_splits_hold_what_they_need_and_no_more(
         assert list(split.extents) == needed
         assert len(needed) <= max_extents
         assert len(needed) == 1 or sum(each.length or 0 for each in needed) <= max_bytes
+    for split, following in itertools.pairwise(splits):
+        if following.start not in {each.start for each in ranges}:
+            more = [*split.extents, following.extents[0]]
+            assert len(more) > max_extents or sum(each.length or 0 for each in more) > max_bytes, "cut too early"
 
 
 @pytest.mark.parametrize(
