@@ -74,8 +74,8 @@ def _bodies(split: Split, fetch: Fetch) -> Iterator[Body]:
         except ObjectMissing as error:
             first, last = extents[0].offset, extents[-1].end - 1
             raise DataLoss(
-                f"{split.tp}, offsets {first} to {last}: {error}; vacuum collects what was trimmed or moved: "
-                "if this query was planned longer ago than its grace, load it again"
+                f"{split.tp}, offsets {first} to {last}: {error}; vacuum collects what was trimmed or moved since this "
+                "query was planned: load it again"
             ) from error
         for extent, body in zip(extents, bodies, strict=True):
             yield _body(split, extent, body)
