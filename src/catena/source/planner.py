@@ -3,7 +3,7 @@
     topics -> bounds -> ranges (planning) -> cut by offsets (splitting) -> extents -> splits
 
 Tails are linearizable: what was acked before a plan was asked for is in it. Logs go on changing meanwhile: what is
-trimmed or deleted between two steps is a loss like any other. What is tiered, and vacuumed, after the extents were found
+trimmed or deleted between two steps is a loss like any other. What is tiered and vacuumed after its extents were found
 fails the read, with an error that says so.
 """
 
