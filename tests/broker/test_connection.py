@@ -219,10 +219,7 @@ class TestBadInput:
         "body",
         [
             pytest.param(b"", id="nothing"),
-            pytest.param(b"\xff" * 50, id="garbage"),
-            pytest.param(HEADER.pack(999, 0, 1, -1) + b"", id="unknown request"),
-            pytest.param(HEADER.pack(HEARTBEAT, 99, 1, -1) + b"", id="unknown version"),
-            pytest.param(HEADER.pack(0, 2, 1, -1) + b"", id="version that is advertised and refused"),
+            pytest.param(HEADER.pack(METADATA, 9, 1, -1) + b"\xff" * 50, id="garbage"),
             pytest.param(HEADER.pack(METADATA, 9, 1, -1) + b"\0\xff\xff\xff\xff\x07", id="too many entries"),
         ],
     )
@@ -245,6 +242,29 @@ class TestBadInput:
         async with asyncio.timeout(10):
             assert await peer.reader.readexactly(16) == struct.pack(">iibihb", 12, 2, 0, 0, Code.UNSUPPORTED_VERSION, 0)
         assert await peer.answer() == 3
+
+    @pytest.mark.parametrize(
+        "request_bytes",
+        [
+            pytest.param(b"\xff" * 50, id="garbage"),
+            pytest.param(HEADER.pack(999, 0, -1, -1), id="unknown request"),
+            pytest.param(HEADER.pack(HEARTBEAT, 99, -1, -1), id="unknown version"),
+            pytest.param(HEADER.pack(0, 2, -1, -1), id="version that is advertised and refused"),
+            pytest.param(HEADER.pack(1, 99, -1, -1), id="unknown version of a request that waits"),
+        ],
+    )
+    async def test_what_nobody_knows_is_refused_and_the_connection_goes_on(
+        self, clients: Clients, request_bytes: bytes
+    ) -> None:
+        peer = await clients.connect()
+        for n in range(2 * SETTINGS.in_flight_max_requests):
+            peer.socket.write(struct.pack(">i", len(request_bytes)) + request_bytes)
+            async with asyncio.timeout(10):
+                assert await peer.reader.readexactly(10) == struct.pack(">iih", 6, -1, Code.UNSUPPORTED_VERSION)
+            peer.send(n)
+            assert await peer.answer() == n
+        (connection,) = clients.server._connections
+        assert not connection.is_busy
 
     async def test_an_unknown_version_of_api_versions_is_answered_in_v0(self, clients: Clients) -> None:
         peer = await clients.connect()

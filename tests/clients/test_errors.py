@@ -212,9 +212,13 @@ class TestRequests:
         ("key", "version"),
         [(PRODUCE, 2), (PRODUCE, 99), (FETCH, 3), (METADATA, -1), (METADATA, 99), (4, 0), (99, 0), (-1, 0), (32767, 1)],
     )
-    def test_old_and_unknown_ones_end_the_connection(self, raw: Raw, key: int, version: int) -> None:
+    def test_old_and_unknown_ones_are_refused_and_the_connection_goes_on(
+        self, raw: Raw, key: int, version: int
+    ) -> None:
         raw.send_body(key, version, b"\0" * 20)
-        assert raw.is_closed()
+        assert raw.receive_frame() == struct.pack(">ih", raw.correlation_id, Code.UNSUPPORTED_VERSION)
+        raw.send_body(API_VERSIONS, 0, b"")
+        assert raw.receive_frame(), "the connection is of use still"
 
     @pytest.mark.parametrize(
         "garbage",

@@ -14,7 +14,7 @@ from catena.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from catena.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from catena.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from catena.wire.reader import WireError
-from catena.wire.requests import Request, UnknownApi, UnknownVersion, parse_request, response_frame
+from catena.wire.requests import Refused, Request, parse_request, response_frame
 from catena.wire.writer import Unwritable
 from tests.wire import oracle
 from tests.wire.messages import REQUESTS, RESPONSES, Case
@@ -93,20 +93,21 @@ def test_says_what_is_wrong(data: str, trouble: str) -> None:
 
 @pytest.mark.parametrize("key", [-1, 4, 24, 999, 32767])
 def test_unknown_apis(key: int) -> None:
-    with pytest.raises(UnknownApi, match=f"key {key} "):
+    with pytest.raises(Refused, match=f"key {key} ") as caught:
         parse_request(memoryview(struct.pack(">hhih", key, 0, 7, -1)))
+    assert (caught.value.api.key, caught.value.version, caught.value.correlation_id) == (key, 0, 7)
 
 
 @pytest.mark.parametrize("version", [-1, 14, 32767])
 def test_unknown_versions_say_whom_to_answer(version: int) -> None:
-    with pytest.raises(UnknownVersion, match=f"Metadata has the versions 0 to 13 here, not {version}") as caught:
+    with pytest.raises(Refused, match=f"Metadata has the versions 0 to 13 here, not {version}") as caught:
         parse_request(memoryview(struct.pack(">hhih", 3, version, 7, -1)))
-    assert (caught.value.api, caught.value.version, caught.value.correlation_id) == (METADATA, version, 7)
+    assert (caught.value.api.key, caught.value.version, caught.value.correlation_id) == (METADATA.key, 0, 7)
 
 
 def test_produce_is_advertised_from_0_and_refused_below_3() -> None:
     assert APIS[0].advertised_first == 0
-    with pytest.raises(UnknownVersion, match="versions 3 to 13 here, not 2"):
+    with pytest.raises(Refused, match="versions 3 to 13 here, not 2"):
         parse("0000 0002 00000007 ffff")
 
 

@@ -12,7 +12,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from catena.wire.apis import APIS
 from catena.wire.codes import Code
-from catena.wire.requests import Refused, UnknownApi, parse_request, response_frame
+from catena.wire.requests import Refused, parse_request, response_frame
 from catena.wire.unsupported import UNSUPPORTED, Unsupported
 from tests.wire import oracle
 
@@ -62,6 +62,10 @@ def test_names_and_versions_are_those_of_kio() -> None:
 @pytest.mark.parametrize(
     ("key", "version"), [(24, 3), (25, 5), (25, -1), (26, 32767), (30, 1), (28, 3), (4, 0), (999, 0)]
 )
-def test_what_nobody_can_answer(key: int, version: int) -> None:
-    with pytest.raises(UnknownApi, match=f"key {key} and version {version} here"):
+def test_what_nobody_knows_is_answered_with_an_error_code_and_nothing_else(key: int, version: int) -> None:
+    with pytest.raises(Refused, match=f"key {key} and version {version} here") as caught:
         parse_request(request(key, version))
+    error = caught.value
+    frame = b"".join(map(bytes, response_frame(error.api, error.version, error.correlation_id, error.answer)))
+    assert frame == struct.pack(">iih", 6, error.correlation_id, Code.UNSUPPORTED_VERSION)
+    assert error.api.key == key, "what the connection has charged for the request is given back by its key"

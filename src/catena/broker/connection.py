@@ -32,7 +32,7 @@ from catena.wire.apis import API_VERSIONS, APIS
 from catena.wire.codes import Code
 from catena.wire.frames import Frames
 from catena.wire.reader import WireError
-from catena.wire.requests import Refused, Request, UnknownVersion, key_of, parse_request, response_frame
+from catena.wire.requests import Refused, Request, key_of, parse_request, response_frame
 from catena.wire.schema import Message
 
 log = logging.getLogger(__name__)
@@ -299,13 +299,9 @@ class Connection(asyncio.BufferedProtocol):
             except Refused as error:
                 log.debug("%s asks for what is not here: %s", self.client.host, error)
                 request = Request(error.api, error.version, error.correlation_id, None, Message())
-                answer = error.answer
-            except UnknownVersion as error:
-                if error.api is not API_VERSIONS:
-                    return self.hang_up(str(error))
-                # Whoever asks which versions there are in a version that is not there must be able to read the answer.
-                request = Request(API_VERSIONS, 0, error.correlation_id, None, Message())
-                answer = api_versions(Code.UNSUPPORTED_VERSION)
+                # Whoever asks which versions there are in a version that is not there is told which are.
+                is_versions = error.api.key == API_VERSIONS.key
+                answer = api_versions(Code.UNSUPPORTED_VERSION) if is_versions else error.answer
             except (WireError, HangUp) as error:
                 return self.hang_up(str(error))
             if self._lost:

@@ -17,7 +17,7 @@ from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS, Api
 from catena.wire.reader import MAX_ENTRIES, WireError, read_message, skip_tags
 from catena.wire.schema import Message
-from catena.wire.unsupported import UNSUPPORTED, Unsupported
+from catena.wire.unsupported import UNSUPPORTED, Unsupported, unknown
 from catena.wire.writer import write_message
 
 HEADER = struct.Struct(">hhih")
@@ -34,22 +34,12 @@ class Request(NamedTuple):
     body: Message
 
 
-class UnknownApi(WireError):
-    """Nobody knows how a response to this should look: all that can be done is to hang up."""
-
-
 class Refused(WireError):
-    """It is known how a response to this should look, and no more."""
+    """It is known whom to answer and how, and no more."""
 
-    def __init__(self, refused: Unsupported, version: int, correlation_id: int) -> None:
-        super().__init__(f"{refused.name} is not supported here")
+    def __init__(self, trouble: str, refused: Unsupported, version: int, correlation_id: int) -> None:
+        super().__init__(trouble)
         self.api, self.version, self.correlation_id, self.answer = refused.api, version, correlation_id, refused.answer
-
-
-class UnknownVersion(WireError):
-    def __init__(self, api: Api, version: int, correlation_id: int) -> None:
-        super().__init__(f"{api.name} has the versions {api.first} to {api.last} here, not {version}")
-        self.api, self.version, self.correlation_id = api, version, correlation_id
 
 
 def key_of(frame: memoryview) -> int:
@@ -67,10 +57,12 @@ def parse_request(frame: memoryview) -> Request:
     if api is None:
         refused = UNSUPPORTED.get(key)
         if refused is not None and refused.api.first <= version <= refused.api.last:
-            raise Refused(refused, version, correlation_id)
-        raise UnknownApi(f"there is no request with key {key} and version {version} here")
+            raise Refused(f"{refused.name} is not supported here", refused, version, correlation_id)
+        trouble = f"there is no request with key {key} and version {version} here"
+        raise Refused(trouble, unknown(key), 0, correlation_id)
     if not api.first <= version <= api.last:
-        raise UnknownVersion(api, version, correlation_id)
+        trouble = f"{api.name} has the versions {api.first} to {api.last} here, not {version}"
+        raise Refused(trouble, unknown(key), 0, correlation_id)
     at, client_id = HEADER.size, None
     if not -1 <= length <= len(frame) - at:
         raise WireError(f"the client id has {length} bytes, and {len(frame) - at} are left")

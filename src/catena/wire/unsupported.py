@@ -2,8 +2,9 @@
 
 Clients do not send what ApiVersions does not tell of. One that does so all the same is told in the response of that
 very request, whose layout has to be known: so this table has the responses that have an error code of their own. Where
-only their items have one (CreateAcls, TxnOffsetCommit), an empty answer would look like success; then, and for requests
-that nobody knows, all that can be done is to hang up.
+only their items have one (CreateAcls, TxnOffsetCommit), an empty answer would look like success; then, and for keys and
+versions that nobody knows, the answer is an error code and nothing else. It is what all of the oldest responses begin
+with, none ends with it, and so nobody takes it for success; and the connection goes on.
 
 The error is UNSUPPORTED_VERSION, or what Kafka says where security is switched off.
 """
@@ -21,6 +22,7 @@ from catena.wire.messages.refusals import (
     DescribeDelegationToken,
     DescribeQuorum,
     EndTxn,
+    ErrorOnly,
     Explained,
     ExplainedList,
     GetTelemetrySubscriptions,
@@ -50,6 +52,11 @@ NO_ACLS = ExplainedList(error_code=Code.SECURITY_DISABLED, error_message="there 
 
 def _unsupported(name: str, key: int, first: int, last: int, flexible: int, answer: Message) -> Unsupported:
     return Unsupported(name, Api(key, Message, type(answer), first, last, flexible), answer)
+
+
+def unknown(key: int) -> Unsupported:
+    """In version 0, whatever was asked for: without tags in the header."""
+    return _unsupported("", key, 0, 0, NEVER, ErrorOnly())
 
 
 UNSUPPORTED = {

@@ -25,6 +25,10 @@ REFUSED = Code.UNSUPPORTED_VERSION
 WHY = "this broker does not support the request; ApiVersions tells which it does"
 
 
+class ErrorOnly(Message):
+    error_code: Int16 = REFUSED
+
+
 class Throttled(Message):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = REFUSED
