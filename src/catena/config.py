@@ -23,7 +23,8 @@ from catena.loglets.tiered.loglet import TieredSettings
 from catena.pipeline.settings import PipelineSettings
 
 ENV_PREFIX = "CATENA_"
-NOT_SETTINGS = ("CATENA_CONFIG", "CATENA_REQUIRE")
+NOT_SETTINGS = ("CATENA_CONFIG", "CATENA_REQUIRE", "CATENA_TOKEN")
+"""CATENA_TOKEN is for those who ask a node; its own is CATENA_HTTP__TOKEN."""
 
 
 ROLES = (BROKER,)
@@ -47,6 +48,15 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 0
     """0: any free one."""
+    token: str = ""
+    """Whoever sends it may have reads planned, and gets links to objects. Empty: nobody may."""
+    links_valid_ms: int = 3_600_000
+
+    def __post_init__(self) -> None:
+        if self.token and not (16 <= len(self.token) <= 256 and self.token.isascii() and self.token.isprintable()):
+            raise ConfigError("setting http.token has 16 to 256 characters of ASCII, so that nobody guesses it")
+        if not 1_000 <= self.links_valid_ms <= 7 * 86_400_000:
+            raise ConfigError("setting http.links_valid_ms is from 1000 (a second) to 604800000 (7 days)")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,7 +31,8 @@ from catena.http.health import Health, NodeState, Status
 from catena.http.server import HttpServer
 from catena.node import Node
 from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork, Tasks
-from catena.stores import open_stores
+from catena.source.access import ReadAccess
+from catena.stores import open_stores, presigning
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.requests import Request
 
@@ -114,7 +115,8 @@ async def serve(
     clock, entropy, network = clock or SystemClock(), entropy or SystemEntropy(), network or SystemNetwork()
     async with AsyncExitStack() as opened:
         gate = _Gate()
-        http = HttpServer(network, clock, Health(clock, VERSION, gate.state).routes)
+        routes = dict(Health(clock, VERSION, gate.state).routes)
+        http = HttpServer(network, clock, routes)
         opened.push_async_callback(http.close)
         http_port = await http.listen(settings.http.host, settings.http.port)
         stores = await opened.enter_async_context(open_stores(settings, clock, entropy))
@@ -161,6 +163,10 @@ async def serve(
         )
         opened.push_async_callback(broker.close)
         serving = ServingNode(settings, node, view, server, membership)
+        reads = ReadAccess(
+            node, stores.objects, presigning(settings), settings.http.token, settings.http.links_valid_ms, clock
+        )
+        routes.update(reads.routes)
         gate.open(broker, serving)
         about = {"node": membership.node_id, "kafka": shown(serving.listeners), "http": serving.http}
         log.info("serves", extra={**about, "rack": settings.node.rack, "cluster": node.cluster_id})

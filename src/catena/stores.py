@@ -8,7 +8,7 @@ Whatever was opened is closed in reverse order, also when a later step fails.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,6 +98,15 @@ async def _open_objects(url: str, clock: Clock, entropy: Entropy, opened: AsyncE
             return MemoryObjects(clock)
         case _:
             raise ConfigError(f"setting objects: {_shown(url)} is no object store; it may be {OBJECTS_FORMS}")
+
+
+def presigning(settings: Settings) -> Callable[[Sequence[str], float], Awaitable[Sequence[str]]] | None:
+    """How addresses are made by which objects can be read for a while without credentials; None: not by this store."""
+    if not settings.objects_url.startswith("s3:"):
+        return None
+    from catena.objects.s3 import S3Objects
+
+    return S3Objects(s3_settings(settings.objects_url)).presign
 
 
 def _open_meta(url: str, objects: ObjectStore, clock: Clock, entropy: Entropy) -> MetaStore:

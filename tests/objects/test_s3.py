@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from catena.errors import ConfigError, StoreRefused
-from catena.objects.base import ObjectStore
+from catena.objects.base import ObjectStore, Range
+from catena.objects.linked import LinkedObjects
 from catena.objects.s3 import S3Objects, S3Settings
 from catena.runtime import SystemEntropy
 from catena.testing.contracts.objects import ObjectStoreContract, list_keys
@@ -38,6 +39,26 @@ async def test_a_prefix_keeps_stores_in_one_bucket_apart(settings: S3Settings) -
     assert (await first.get("a/b")).data == b"1"
     assert await list_keys(S3Objects(settings), "") == ["first/a/b", "second/a/b"]
     assert await list_keys(second, "") == ["a/b"]
+
+
+async def test_whoever_has_a_link_can_read_the_object_and_nothing_else(settings: S3Settings) -> None:
+    store = S3Objects(settings)
+    await store.put("a/b", [b"0123456789"])
+    await store.put("a/c", [b"0123456789"])
+    (link,) = await store.presign(["a/b"], 60.0)
+    assert settings.secret_access_key not in link
+    for key, words in (("a/b", ""), ("a/c", "its link is not valid, or not any more")):
+        objects = LinkedObjects({key: link.replace("a/b", key)})
+        try:
+            if words:
+                with pytest.raises(StoreRefused, match=words):
+                    await objects.get(key)
+            else:
+                assert (await objects.get(key)).data == b"0123456789"
+                assert await objects.get_ranges(key, [Range(2, 3)]) == [b"234"]
+        finally:
+            await objects.close()
+    assert await store.presign([], 60.0) == []
 
 
 async def test_a_listing_streams_where_the_store_is_in_order(settings: S3Settings) -> None:

@@ -32,7 +32,8 @@ def test_what_is_not_said() -> None:
     assert not batch.latest_if_no_match
     assert not batch.include_headers
     assert batch[5:8] == (None, None, None)
-    assert batch[9:] == (None, None)
+    assert batch[9:13] == (None, None, None, None)
+    assert (batch.is_stream, stream.is_stream) == (False, True)
 
 
 def test_everything_said() -> None:
@@ -60,7 +61,7 @@ def test_everything_said() -> None:
     assert options.latest_if_no_match
     assert options.include_headers
     assert options[5:8] == (100, 7, 9)
-    assert options[9:] == ("logs", "catena.toml")
+    assert options[9:13] == ("logs", "catena.toml", None, None)
 
 
 def test_topics() -> None:
@@ -147,3 +148,11 @@ def test_headers_are_asked_for_before_it_is_known_what_kind_of_query_it_is() -> 
 
 def test_names_differ_by_more_than_case() -> None:
     assert len({name.lower() for name in NAMES}) == len(NAMES)
+
+
+def test_a_node_is_asked_instead_of_the_stores() -> None:
+    options = parse_batch({**ORDERS, "Node": "http://localhost:8080", "token": "t"})
+    assert (options.node, options.token) == ("http://localhost:8080", "t")
+    for other in ("data", "config"):
+        with pytest.raises(ConfigError, match=r"option node: .* leave out data and config"):
+            parse_batch({**ORDERS, "node": "http://localhost:8080", other: "x"})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import obstore
@@ -136,6 +137,13 @@ class S3Objects:
                 await obstore.delete_async(self._store, keys)
             except _FAILURES as error:
                 raise name_error(error, Operation.DELETE, self._where, keys[0]) from error
+
+    async def presign(self, keys: Sequence[str], valid_s: float) -> Sequence[str]:
+        """Addresses by which whoever has them can read these objects for so long, without credentials."""
+        try:
+            return await obstore.sign_async(self._store, "GET", keys, timedelta(seconds=valid_s)) if keys else []
+        except _FAILURES as error:
+            raise name_error(error, Operation.READ, self._where, keys[0]) from error
 
     async def close(self) -> None:
         """Nothing to give back: idle connections end with the store."""

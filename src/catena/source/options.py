@@ -4,7 +4,7 @@ So a job moves over by changing its format. What only a client of Kafka needs (`
 taken and does nothing, but for what would change what is read: that is refused, as Spark does. Names are not
 case-sensitive. An option that nobody knows is refused: a typing error would read something else than was meant.
 
-`data` and `config` say where the log is, as they do on the command line.
+`data` and `config` say where the log is, as they do on the command line; or `node`, with a `token`, which node to ask.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import enum
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -39,6 +39,8 @@ OTHERS = (
     "includeHeaders",
     "data",
     "config",
+    "node",
+    "token",
 )
 IGNORED = (
     "minOffsetsPerTrigger",
@@ -120,48 +122,56 @@ class SourceOptions(NamedTuple):
     include_headers: bool
     data: str | None
     config: str | None
+    node: str | None
+    """The address of a node that plans and hands out links, instead of the stores themselves."""
+    token: str | None
+    is_stream: bool
+    given: Mapping[str, str]
 
 
 def parse_batch(given: Mapping[str, str]) -> SourceOptions:
     """Of a query that ends: from the beginning to the end, if nothing else is said."""
-    options = _Given(given)
+    options = Given(given)
     start = _limit(options, STARTS, Edge.EARLIEST)
     if (at := _edge(start, Edge.LATEST, LATEST)) is not None:
         raise ConfigError(f"option {start.option}: a batch query can't begin at latest{at}, where nothing is yet")
     end = _limit(options, ENDS, Edge.LATEST)
     if (at := _edge(end, Edge.EARLIEST, EARLIEST)) is not None:
         raise ConfigError(f"option {end.option}: a batch query can't end at earliest{at}, before everything")
-    return _parse(options, start, end)
+    return _parse(options, start, end, given, is_stream=False)
 
 
 def parse_stream(given: Mapping[str, str]) -> SourceOptions:
     """Of a query that goes on: from what comes next, if nothing else is said."""
-    options = _Given(given)
+    options = Given(given)
     for name in ENDS:
         if name in options:
             raise ConfigError(f"option {name}: a stream has no end; leave it out, or use a batch query")
-    return _parse(options, _limit(options, STARTS, Edge.LATEST), Limit(ENDS[-1], Edge.LATEST))
+    start = _limit(options, STARTS, Edge.LATEST)
+    return _parse(options, start, Limit(ENDS[-1], Edge.LATEST), given, is_stream=True)
 
 
 def wants_headers(given: Mapping[str, str]) -> bool:
-    return _Given(given).boolean("includeHeaders", False)
+    return Given(given).boolean("includeHeaders", False)
 
 
-class _Given:
-    """What was given, by the names in `NAMES`."""
+class Given:
+    """What was given, by these names."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        by_lower = {name.lower(): name for name in NAMES}
+    def __init__(
+        self, given: Mapping[str, str], names: Sequence[str] = NAMES, refused: Mapping[str, str] = REFUSED
+    ) -> None:
+        by_lower = {name.lower(): name for name in names}
         self._values: dict[str, str] = {}
         for name, value in given.items():
             lower = name.lower()
-            if lower in REFUSED:
-                raise ConfigError(f"option {name} is not supported: {REFUSED[lower]}")
+            if lower in refused:
+                raise ConfigError(f"option {name} is not supported: {refused[lower]}")
             if lower in by_lower:
                 self._values[by_lower[lower]] = value
             elif not lower.startswith(KAFKA_PREFIX):
                 near = difflib.get_close_matches(lower, by_lower, 1)
-                meant = f"; was {by_lower[near[0]]} meant?" if near else f"; there are {', '.join(NAMES)}"
+                meant = f"; was {by_lower[near[0]]} meant?" if near else f"; there are {', '.join(names)}"
                 raise ConfigError(f"option {name} is not known{meant}")
 
     def __contains__(self, name: str) -> bool:
@@ -195,7 +205,9 @@ class _Given:
             raise ConfigError(f"option {name} is JSON such as {example}, not {value!r}: {error}") from None
 
 
-def _parse(options: _Given, start: Limit, end: Limit) -> SourceOptions:
+def _parse(options: Given, start: Limit, end: Limit, given: Mapping[str, str], is_stream: bool) -> SourceOptions:
+    if "node" in options and ("data" in options or "config" in options):
+        raise ConfigError("option node: the log is read through a node or from its stores; leave out data and config")
     strategy = options.text("startingOffsetsByTimestampStrategy") or "error"
     if strategy.lower() not in ("error", "latest"):
         raise ConfigError(f"option startingOffsetsByTimestampStrategy is error or latest, not {strategy!r}")
@@ -211,10 +223,14 @@ def _parse(options: _Given, start: Limit, end: Limit) -> SourceOptions:
         include_headers=options.boolean("includeHeaders", False),
         data=options.text("data"),
         config=options.text("config"),
+        node=options.text("node"),
+        token=options.text("token"),
+        is_stream=is_stream,
+        given=dict(given),
     )
 
 
-def _subscription(options: _Given) -> Subscription:
+def _subscription(options: Given) -> Subscription:
     found = [name for name in STRATEGIES if name in options]
     if len(found) != 1:
         said = f"{' and '.join(found)} were given" if found else "none was given"
@@ -253,7 +269,7 @@ def _check_topics(option: str, topics: Iterable[str]) -> None:
             raise ConfigError(f"option {option}: {error}") from None
 
 
-def _limit(options: _Given, names: tuple[str, str, str], default: Edge) -> Limit:
+def _limit(options: Given, names: tuple[str, str, str], default: Edge) -> Limit:
     of_all, of_each, offsets = names
     if of_all in options:
         time_ms = options.integer(of_all, 0)

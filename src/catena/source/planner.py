@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from catena.errors import Contended, DataLoss, OffsetOutOfRange, UnknownPartition, UnknownTopic
@@ -45,9 +45,18 @@ class Latest(NamedTuple):
 class Planner:
     """For one query; may be asked again and again."""
 
-    def __init__(self, node: Node, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        node: Node,
+        options: SourceOptions,
+        warn: Callable[[str], None] | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        """`warn` is told what is lost, where that is no error. A node that others use as well keeps their logs open."""
         self._node = node
         self._options = options
+        self._warn = warn or (lambda loss: log.warning("goes on without what is lost: %s", loss))
+        self._is_shared = is_shared
         self._topics: dict[TopicId, TopicRecord] = {}
         """Those that the last view is of."""
 
@@ -89,7 +98,8 @@ class Planner:
         """The partitions that the query is for, as they are now. Those that are not there are left out or an error."""
         topics = await self._find_topics(must_exist)
         self._topics = {topic.topic_id: topic for topic in topics}
-        self._node.keep_topics(self._topics)
+        if not self._is_shared:
+            self._node.keep_topics(self._topics)
         places = [
             topic.partition(number)
             for topic in topics
@@ -187,4 +197,4 @@ class Planner:
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{'; '.join(told)}. With the option failOnDataLoss=false the query goes on without")
         for loss in told:
-            log.warning("goes on without what is lost: %s", loss)
+            self._warn(loss)

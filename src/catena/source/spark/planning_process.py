@@ -2,33 +2,41 @@
 
 They are opened by the first call, and kept for the next. Between calls the loop stands still, which nothing here minds:
 a node that only reads has nothing to do then. The meta store's address, and the password that may be in it, comes from
-the settings of this process, and never leaves it.
+the settings of this process, and never leaves it. Where a node is asked instead, no store is opened at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from catena.config import Settings, load
 from catena.node import Node
 from catena.runtime import SystemClock, SystemEntropy
+from catena.source.node_planner import Linked, NodePlanner
 from catena.source.options import SourceOptions
 from catena.source.planner import Planner
+from catena.source.spark.task_process import Links, Task
+from catena.source.splitting import Split
 from catena.store_spec import StoreSpec
 from catena.stores import open_stores
 
 T = TypeVar("T")
 
+TOKEN_VARIABLE = "CATENA_TOKEN"
+
+AnyPlanner: TypeAlias = Planner | NodePlanner
+
 
 class _Opened(NamedTuple):
     runner: asyncio.Runner
     stack: AsyncExitStack
-    planner: Planner
-    store: StoreSpec
+    planner: AnyPlanner
+    store: StoreSpec | None
+    """None: plans bring links."""
 
 
 class PlanningProcess:
@@ -38,7 +46,7 @@ class PlanningProcess:
         self._options = options
         self._opened: _Opened | None = None
 
-    def ask(self, question: Callable[[Planner], Awaitable[T]]) -> T:
+    def ask(self, question: Callable[[AnyPlanner], Awaitable[T]]) -> T:
         opened = self._open()
 
         async def answer() -> T:
@@ -46,10 +54,8 @@ class PlanningProcess:
 
         return opened.runner.run(answer())
 
-    @property
-    def store(self) -> StoreSpec:
-        """Where tasks find what was planned."""
-        return self._open().store
+    def plan(self, question: Callable[[AnyPlanner], Awaitable[Sequence[Split | Linked]]]) -> list[Task]:
+        return [self._task(each) for each in self.ask(question)]
 
     def close(self) -> None:
         if self._opened is not None:
@@ -60,24 +66,33 @@ class PlanningProcess:
             finally:
                 runner.close()
 
+    def _task(self, planned: Split | Linked) -> Task:
+        if isinstance(planned, Linked):
+            return Task(Links(tuple(planned.links.items())), planned.split)
+        store = self._open().store
+        assert store is not None
+        return Task(store, planned)
+
     def _open(self) -> _Opened:
         if self._opened is None:
-            settings = load(self._options.config, os.environ, data=self._options.data)
-            store = StoreSpec.of(settings)
             runner, stack = asyncio.Runner(), AsyncExitStack()
             try:
-                planner = runner.run(_open_planner(settings, self._options, stack))
+                self._opened = _Opened(runner, stack, *runner.run(_open_planner(self._options, stack)))
             except BaseException:
                 runner.run(stack.aclose())
                 runner.close()
                 raise
-            self._opened = _Opened(runner, stack, planner, store)
         return self._opened
 
 
-async def _open_planner(settings: Settings, options: SourceOptions, stack: AsyncExitStack) -> Planner:
+async def _open_planner(options: SourceOptions, stack: AsyncExitStack) -> tuple[AnyPlanner, StoreSpec | None]:
     clock, entropy = SystemClock(), SystemEntropy()
+    if options.node is not None:
+        token = options.token or os.environ.get(TOKEN_VARIABLE, "")
+        return NodePlanner(options.node, token, options.given, options.is_stream, clock), None
+    settings: Settings = load(options.config, os.environ, data=options.data)
+    store = StoreSpec.of(settings)
     stores = await stack.enter_async_context(open_stores(settings, clock, entropy))
     node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
     stack.push_async_callback(node.close)
-    return Planner(node, options)
+    return Planner(node, options), store

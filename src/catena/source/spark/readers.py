@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class _Reading:
+    """What goes to the tasks of a reader: its columns, and not its options, which may have a token among them."""
+
+    _columns: Sequence[str]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_columns": self._columns}
+
+
+class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
@@ -32,8 +41,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[InputPartition]:
         process = PlanningProcess(self._options)
         try:
-            splits = process.ask(lambda planner: planner.plan_batch())
-            return [InputPartition((process.store, split)) for split in splits]
+            return [InputPartition(task) for task in process.plan(lambda planner: planner.plan_batch())]
         finally:
             process.close()
 
@@ -41,7 +49,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         return _read(partition, self._columns)
 
 
-class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
+class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
     """For a Spark that has no limits for sources of Python: a batch goes as far as the logs do."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
@@ -56,8 +64,8 @@ class StreamReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = offsets.decode(start), offsets.decode(end)
-        splits = self.process.ask(lambda planner: planner.plan_stream(first, last))
-        return [InputPartition((self.process.store, split)) for split in splits]
+        tasks = self.process.plan(lambda planner: planner.plan_stream(first, last))
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._columns)
@@ -80,5 +88,4 @@ def open_stream_reader(options: SourceOptions, columns: Sequence[str]) -> Stream
 def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     if partition.value is None:
         return iter(())  # Spark's own, where a plan has none
-    store, split = partition.value
-    return read_here(store, split, columns)
+    return read_here(partition.value, columns)
