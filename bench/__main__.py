@@ -29,6 +29,7 @@ from bench import (
     pipeline_tier,
     pipeline_vacuum,
     round_trips,
+    source_scan,
     throughput,
 )
 from bench.figures import Figure
@@ -53,6 +54,7 @@ BENCHMARKS = {
     "pipeline-vacuum": pipeline_vacuum.run,
     "pipeline-audit": pipeline_audit.run,
     "pipeline-cold": pipeline_cold.run,
+    "source-scan": source_scan.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

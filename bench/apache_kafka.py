@@ -7,8 +7,6 @@ what is in the page cache, and leaves it to the kernel when that is written to t
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 import time
@@ -17,11 +15,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.kafka_wire import answers_metadata
-from bench.serving import START_MAX_S, Missing, ServerError, Serving, child, last_words
+from bench.maven import Artifact, fetch_jars
+from bench.serving import START_MAX_S, ServerError, Serving, child, last_words
 
-VERSION = "4.3.1"
-MADE_HERE = Path(__file__).parents[1] / ".dev"
-FETCH_MAX_S = 900
+KAFKA = (Artifact("org.apache.kafka", "kafka_2.13", "4.3.1"),)
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 JVM = (
     *("-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"),
@@ -29,16 +26,11 @@ JVM = (
 )
 POLL_S = 0.02
 
-POM = f"""<project><modelVersion>4.0.0</modelVersion><groupId>bench</groupId><artifactId>kafka</artifactId>
-<version>1</version><dependencies><dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-<version>{VERSION}</version></dependency></dependencies></project>
-"""
-
 
 @contextmanager
 def apache_kafka(folder: Path) -> Iterator[Serving]:
     """A new node with its data below `folder`. To format the disk is not part of its start."""
-    jars = fetch_jars()
+    jars = fetch_jars(KAFKA, "BENCH_KAFKA_JARS")
     folder.mkdir(parents=True, exist_ok=True)
     kafka_port, controller_port = free_ports(2)
     properties = folder / "server.properties"
@@ -73,30 +65,6 @@ def properties_of(data: Path, kafka_port: int, controller_port: int) -> str:
         "transaction.state.log.min.isr": "1",
     }
     return "".join(f"{name}={value}\n" for name, value in lines.items())
-
-
-def fetch_jars() -> Path:
-    given = os.environ.get("BENCH_KAFKA_JARS")
-    jars = Path(given) if given else MADE_HERE / f"kafka-{VERSION}"
-    if any(jars.glob("kafka_2.13-*.jar")):
-        return jars
-    if given:
-        raise Missing(f"BENCH_KAFKA_JARS: there is no kafka_2.13 in {jars}")
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            raise Missing(f"Apache Kafka needs {program}, which is not on the PATH")
-    fetched = jars.with_name(f"{jars.name}.part")
-    shutil.rmtree(fetched, ignore_errors=True)
-    fetched.mkdir(parents=True)
-    (fetched / "pom.xml").write_text(POM)
-    command = ["mvn", "-q", "-B", f"-Dmaven.repo.local={fetched / 'repository'}", "dependency:copy-dependencies"]
-    command += [f"-DoutputDirectory={fetched / 'jars'}", "-DincludeScope=runtime"]
-    result = subprocess.run(command, cwd=fetched, capture_output=True, text=True, timeout=FETCH_MAX_S, check=False)
-    if result.returncode:
-        raise Missing(f"mvn could not fetch Apache Kafka {VERSION}: {result.stdout[-1000:]}")
-    (fetched / "jars").rename(jars)
-    shutil.rmtree(fetched)
-    return jars
 
 
 def free_ports(count: int) -> list[int]:

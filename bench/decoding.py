@@ -92,9 +92,7 @@ def bodies_of(
     bodies = []
     offset = 0
     run: list[bytes] = []
-    distinct = [
-        build_batch(_records(size, headers, per_batch, seed), compression=compression) for seed in range(8)
-    ]  # made once, and used again: to make them takes longer than all else
+    distinct = distinct_batches(size, compression, headers, batch_bytes)
     for number in range(max(1, total // (per_batch * size))):
         run.append(distinct[number % len(distinct)])
         if len(run) == 16 or (number + 1) * per_batch * size + per_batch * size > total:
@@ -102,6 +100,15 @@ def bodies_of(
             offset += per_batch * len(run)
             run = []
     return bodies
+
+
+def distinct_batches(
+    size: int, compression: Compression = Compression.NONE, headers: int = 0, batch_bytes: int = BATCH_BYTES
+) -> list[bytes]:
+    """Some, to be used again and again: to make them takes longer than all else."""
+    return [
+        build_batch(_records(size, headers, batch_bytes // size, seed), compression=compression) for seed in range(8)
+    ]
 
 
 def _records(

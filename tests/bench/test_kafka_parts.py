@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.apache_kafka import fetch_jars, properties_of
+from bench.apache_kafka import KAFKA, properties_of
 from bench.kafka_clients import RECORD_BYTES, Flow, write_records
 from bench.kafka_connections import BATCH_RECORDS, Load
 from bench.kafka_open_loop import WARM_UP_S, latencies, schedule
 from bench.kafka_peer import COMPARED, compare
 from bench.kafka_wire import FETCH, METADATA, answers_metadata, parse_response, request_frame
+from bench.maven import fetch_jars
 from bench.serving import Missing
 from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from catena.wire.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -102,4 +103,4 @@ def test_a_folder_without_kafka_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("BENCH_KAFKA_JARS", str(tmp_path))
 
     with pytest.raises(Missing, match=str(tmp_path)):
-        fetch_jars()
+        fetch_jars(KAFKA, "BENCH_KAFKA_JARS")
