@@ -108,6 +108,16 @@ def test_a_plan_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert load(spark, tmp_path).collect() == []
 
 
+def test_what_spark_makes_of_a_plan_without_rows(can_spark: None) -> None:
+    from pyspark.sql.datasource import InputPartition
+
+    from catena.source.options import parse_batch
+    from catena.source.spark.readers import BatchReader
+
+    reader = BatchReader(parse_batch({"subscribe": "orders"}), ["offset"])
+    assert [list(reader.read(each)) for each in (None, InputPartition(None))] == [[], []]  # type: ignore[arg-type]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("schema", "options", "told"),

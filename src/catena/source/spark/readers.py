@@ -85,7 +85,7 @@ def open_stream_reader(options: SourceOptions, columns: Sequence[str]) -> Stream
     return AdmittingStreamReader(options, columns)
 
 
-def _read(partition: InputPartition, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if partition.value is None:
-        return iter(())  # Spark's own, where a plan has none
+def _read(partition: InputPartition | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if partition is None or partition.value is None:
+        return iter(())  # Spark's own, where a plan has none: the first in 4.1, the second in later ones
     return read_here(partition.value, columns)
