@@ -1,6 +1,6 @@
 """A job of the pipeline on Spark, in processes of its own: how long it takes, its CPU and its memory.
 
-python -m bench.pipeline_job tier|audit|audit-all FOLDER WARM_UP_FOLDER
+python -m bench.pipeline_job tier|compact|audit|audit-all FOLDER WARM_UP_FOLDER
 
 The session is warm, as the service's is: before the clock starts the same job has been done to a small log, in
 WARM_UP_FOLDER, and the memory that will be needed has been fetched (`fetch_memory`). What the start took is told apart.
@@ -23,7 +23,7 @@ from bench.kafka_clients import Client, run_clients, wait_for_go
 from bench.pipeline_processes import Role, cpu_by_role, fetch_memory, peak_by_role
 from bench.pipeline_stand import BLOB_BYTES, GB, TOPIC, blob_files, fill, settings_of, size_of, twin
 from catena.config import Settings
-from catena.jobs import EVERYTHING, Which, audit, tier
+from catena.jobs import EVERYTHING, Which, audit, compact, tier
 from catena.pipeline.spark.session import open_spark
 from catena.pipeline.spark.work import SparkWork
 from catena.pipeline.work import Usage
@@ -110,6 +110,10 @@ async def do(job: str, settings: Settings, work: SparkWork) -> int:
             tiered = await tier(settings, open_work=open_work)
             assert not tiered.failed, tiered.partitions
             return sum(each.bytes for each in tiered.partitions)
+        case "compact":
+            compacted = await compact(settings, open_work=open_work)
+            assert [each.outcome for each in compacted.partitions] == ["compacted"], compacted.partitions
+            return sum(each.bytes_before for each in compacted.partitions)
         case "audit" | "audit-all":
             which = Which(TOPIC) if job == "audit" else EVERYTHING
             audited = await audit(settings, which, open_work)

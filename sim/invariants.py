@@ -23,12 +23,15 @@ The TLA+ invariants of the leaderless log, stated over our records and, where th
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from catena.errors import Corrupt
 from catena.formats import manifest as manifests
+from catena.formats import segment as segments
+from catena.formats.record_batch import split_batches
+from catena.formats.records import Record, iter_records
 from catena.formats.segment import SegmentInfo
 from catena.loglets.diskless.blobs import as_batches, object_key
 from catena.loglets.diskless.records import Control, IndexEntry
@@ -277,6 +280,9 @@ class Invariants:
         """Byte for byte what the runs were; those that were trimmed before they came to the index are not known."""
         self._check_there(state, info.key)
         found = self._find_object(info.key) if self._find_object is not None else None
+        if info.is_compacted and found is not None:
+            self._check_compacted(state, info, found)
+            return
         at, position = info.base, info.body_at
         while found is not None and at < info.end:
             end, body = state.runs.get(at, (info.end, None))
@@ -284,6 +290,23 @@ class Invariants:
                 self._broken("S4", f"{state.prefix} {info.key} does not hold the run of {at}")
                 return
             at, position = end, position + len(body)
+
+    def _check_compacted(self, state: PartitionState, info: SegmentInfo, found: bytes) -> None:
+        """Sound, and each record is one of those that the runs had at its offset."""
+        try:
+            segments.check(found, info.key)
+        except Corrupt as error:
+            self._broken("S4", f"{state.prefix} {info.key}: {error}")
+            return
+        written = {
+            record.offset: record
+            for start, (_, body) in state.runs.items()
+            if info.base <= start < info.end
+            for record in _records(start, body)
+        }
+        for record in _records(info.base, found[info.body_at : info.index_at]):
+            if written.get(record.offset) != record:
+                self._broken("S4", f"{state.prefix} {info.key} has at {record.offset} what was not written there")
 
     def _check_covered(self, state: PartitionState) -> None:
         if state.control is None:
@@ -361,3 +384,9 @@ def _link_of(chain: Chain, epoch: int) -> Link | None:
 
 def _brief(control: Control) -> str:
     return f"epoch {control.epoch} {control.state} next {control.next}"
+
+
+def _records(offset: int, body: bytes) -> Iterator[Record]:
+    for header, batch in split_batches(body):
+        yield from iter_records(batch, offset)
+        offset += header.count

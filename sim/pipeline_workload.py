@@ -91,7 +91,7 @@ async def tier(client: Client, machine: DriverMachine) -> None:
         await client.think(client.random.choice((0.1, 1.0, 5.0, 20.0)))  # at times, claims of the dead end meanwhile
         force: int | None = client.random.choice((None, None, EVERYTHING, client.random.randint(0, 40)))
         try:
-            reports = await machine.call(partial(Driver.tier, settings=settings, force_up_to=force), _patience(client))
+            reports = await machine.call(partial(Driver.tier, settings=settings, force_up_to=force), patience(client))
         except (*NOT_DONE, *NOT_KNOWN) as error:
             client.history.note(f"{client.name} tier: {type(error).__name__}: {error}")
             continue
@@ -102,7 +102,7 @@ async def vacuum(client: Client, machine: DriverMachine, times: int | None = Non
     for number in range(times or client.random.randint(3, 7)):
         await client.think(client.random.choice((0.02, 0.5, 5.0)) if number else 0.02)
         try:
-            report = await machine.call(Driver.vacuum, _patience(client))
+            report = await machine.call(Driver.vacuum, patience(client))
         except (*NOT_DONE, *NOT_KNOWN) as error:
             client.history.note(f"{client.name} vacuum: {type(error).__name__}: {error}")
         else:
@@ -115,7 +115,7 @@ async def audit(client: Client, machine: DriverMachine) -> None:
     for _ in range(client.random.randint(1, 3)):
         await client.think(client.random.choice((0.1, 1.0, 5.0)))
         try:
-            report = await machine.call(Driver.audit, _patience(client))
+            report = await machine.call(Driver.audit, patience(client))
         except (*NOT_DONE, *NOT_KNOWN) as error:
             client.history.note(f"{client.name} audit: {type(error).__name__}: {error}")
         else:
@@ -124,7 +124,7 @@ async def audit(client: Client, machine: DriverMachine) -> None:
 
 async def audit_at_last(world: PipelineWorld, when: str) -> None:
     """All is looked at, and all is sound."""
-    machine = await _fresh_driver(world, f"to audit {when}")
+    machine = await fresh_driver(world, f"to audit {when}")
     report = await machine.call(Driver.audit, HOUR_S)
     _take_audit(Client(world, f"last audit {when}"), report)
     if report.unchecked or not report.is_complete:
@@ -144,7 +144,7 @@ async def tier_everything(world: PipelineWorld, when: str) -> None:
     """Liveness: whatever was left behind, a few passes later there is nothing to do, and nothing in between."""
     client = Client(world, f"last driver {when}")
     await world.loop.sleep(SESSION_TTL_MS / 1000)  # claims of the dead end
-    machine = await _fresh_driver(world, when)
+    machine = await fresh_driver(world, when)
     reports: list[PartitionReport] = []
     runs = max((len(state.entries) for state in world.invariants.partitions.values()), default=0)
     for _ in range(LAST_PASSES + runs // world.scenario.tier.max_runs):
@@ -176,7 +176,7 @@ def _check_all_tiered(world: PipelineWorld, prefix: str, when: str) -> None:
 
 async def vacuum_at_last(world: PipelineWorld) -> None:
     """Once all is quiet and old, what is left in the stores is referred to, and of deleted topics nothing is."""
-    machine = await _fresh_driver(world, "to vacuum")
+    machine = await fresh_driver(world, "to vacuum")
     await machine.call(Driver.vacuum, HOUR_S)
     orphans, strays = world.orphans(), world.strays()
     if orphans:
@@ -185,7 +185,7 @@ async def vacuum_at_last(world: PipelineWorld) -> None:
         world.violations.append(Violation("S5 (stored state)", f"vacuum leaves records of deleted topics: {strays}"))
 
 
-async def _fresh_driver(world: PipelineWorld, what: str) -> DriverMachine:
+async def fresh_driver(world: PipelineWorld, what: str) -> DriverMachine:
     machine = DriverMachine(f"driver {what}", world)
     machine.start()
     while machine.node is None:
@@ -200,5 +200,5 @@ def _take(client: Client, reports: list[PartitionReport]) -> None:
             client.world.violations.append(Violation("corrupt", f"{client.name} {report}"))
 
 
-def _patience(client: Client) -> float:
+def patience(client: Client) -> float:
     return client.random.choice((3.0, 20.0, 60.0))

@@ -5,9 +5,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from catena.errors import Corrupt
-from catena.formats.batch_scan import Source, Totals, scan
+from catena.formats.batch_scan import Source, Totals, count_records, scan
 from catena.formats.record_batch import parse_header
 from catena.formats.records import build_batch
+from catena.formats.thinned import gaps
 from tests.formats.batches import batch, batches
 from tests.formats.independent import GOLDEN_BATCH, crc32c_by_definition
 
@@ -108,3 +109,8 @@ def test_a_batch_that_takes_no_offsets_is_refused_even_if_its_crc_is_right() -> 
 def test_nothing_is_made_of_nothing() -> None:
     found = scan([], [], 5, 9)
     assert (found.intervals.tolist(), found.totals, found.end, found.position) == ([], Totals(), 5, 9)
+
+
+def test_records_are_counted_where_some_were_removed() -> None:
+    assert count_records(batch(3) + gaps(1000)[0] + batch(2, 10)) == 5
+    assert count_records(b"") == 0

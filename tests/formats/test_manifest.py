@@ -7,10 +7,11 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from catena.errors import Corrupt, StoreRefused
 from catena.formats import manifest, sealed_json
-from catena.formats.manifest import Manifest
+from catena.formats.manifest import Cleaning, Manifest
 from catena.formats.segment import SegmentInfo
 from catena.types import TopicId
 from tests.formats.independent import crc32c_by_definition
@@ -174,9 +175,52 @@ def test_fields_that_are_not_known_are_taken() -> None:
 
 
 def test_a_newer_version_is_refused() -> None:
-    for value in (msgspec.to_builtins(SMALL) | {"version": 2}, {"version": 7}):
-        with pytest.raises(StoreRefused, match=rf"{WHAT} is of version [27]; this release reads up to 1"):
+    for value in (msgspec.to_builtins(SMALL) | {"version": 3}, {"version": 7}):
+        with pytest.raises(StoreRefused, match=rf"{WHAT} is of version [37]; this release reads up to 2"):
             manifest.decode(sealed(value), WHAT)
+
+
+class TestCompacted:
+    CLEANINGS = (Cleaning(4, 1000), Cleaning(10, 2000))
+
+    def compacted(self, *segments: SegmentInfo, **changes: Any) -> Manifest:
+        fields = {"version": 2, "cleanings": self.CLEANINGS} | changes
+        return manifest_of(*(segments or (info(0, 4, records=1), info(4, 10))), **fields)
+
+    def test_round_trip(self) -> None:
+        found = manifest.decode(manifest.encode(self.compacted()), WHAT)
+        assert found == self.compacted()
+        assert [(each.is_compacted, each.record_count) for each in found.segments] == [(True, 1), (False, 6)]
+        assert (found.cleaned, found.cleaned_up_to) == (self.CLEANINGS, 10)
+
+    def test_a_release_that_does_not_know_of_it_refuses(self) -> None:
+        assert json.loads(manifest.encode(self.compacted()))["version"] == 2
+        assert manifest.version_of(()) == 2
+        assert manifest.version_of(UNSET) == SMALL.version == 1
+
+    def test_what_was_never_compacted_is_not_clean(self) -> None:
+        assert (SMALL.cleaned, SMALL.cleaned_up_to) == ((), 0)
+        assert self.compacted(cleanings=()).cleaned_up_to == 0
+        low = self.compacted(info(20, 30), cleanings=(Cleaning(4, 1),))
+        assert low.cleaned_up_to == 20
+
+    @pytest.mark.parametrize(
+        ("changes", "because"),
+        [
+            ({"version": 1}, "version 1 can't have cleanings"),
+            ({"cleanings": UNSET}, "version 2 can't have cleanings UNSET"),
+            ({"cleanings": CLEANINGS[::-1]}, "don't follow each other"),
+            ({"cleanings": (Cleaning(4, 1), Cleaning(4, 2))}, "don't follow each other"),
+            ({"segments": (info(0, 4, records=5), info(4, 10))}, "segment 0, object .* 5 records can't be"),
+            ({"segments": (info(0, 4, records=1),), "end": 4, "version": 1, "cleanings": UNSET}, "1 records can't be"),
+        ],
+    )
+    def test_what_cannot_be_is_neither_written_nor_read(self, changes: dict[str, Any], because: str) -> None:
+        broken = self.compacted(**changes)
+        with pytest.raises(ValueError, match=because):
+            manifest.encode(broken)
+        with pytest.raises(Corrupt, match=because):
+            manifest.decode(sealed(broken), WHAT)
 
 
 @given(st.binary(max_size=200))

@@ -9,12 +9,14 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from catena.errors import Corrupt, StoreRefused
 from catena.formats import sealed_json, segment
 from catena.formats.batch_scan import Source, Totals
 from catena.formats.record_batch import parse_header
 from catena.formats.segment import FOOTER_BYTES, INTERVAL_BYTES, Encoded, Interval, SegmentHeader, SegmentIndex
+from catena.formats.thinned import gaps
 from catena.types import Buffer, Offset, TopicId
 from tests.formats.batches import batch, batches
 from tests.formats.independent import GOLDEN_BATCH, crc32c_by_definition
@@ -342,8 +344,8 @@ class TestDamage:
 
 class TestHeaders:
     def test_a_newer_version_is_refused(self) -> None:
-        with pytest.raises(StoreRefused, match="version 2; this release reads up to 1"):
-            segment.check(b"".join(segment.encode(KEY, header(100, 101, version=2), [batch()]).buffers), KEY)
+        with pytest.raises(StoreRefused, match="version 3; this release reads up to 2"):
+            segment.check(b"".join(segment.encode(KEY, header(100, 101, version=3), [batch()]).buffers), KEY)
 
     def test_fields_that_are_not_known_are_taken(self) -> None:
         text = msgspec.json.encode(header(0, 1))[:-1] + b',"colour":"blue"}'
@@ -375,3 +377,37 @@ def test_totals_are_held_against_the_footer() -> None:
     segment.check_totals(SMALL.info, Totals(3, 0, 9))
     with pytest.raises(Corrupt, match=f"object {KEY}: its batches are"):
         segment.check_totals(SMALL.info, Totals(2, 0, 9))
+
+
+class TestCompacted:
+    BODY = batch(2, 10, time=5) + gaps(40)[0] + batch(1)
+
+    def encoded(self, **changes: Any) -> Encoded:
+        fields = {"version": 2, "records": 3} | changes
+        return segment.encode(KEY, header(100, 143, **fields), [self.BODY])
+
+    def test_it_says_how_many_records_are_left(self) -> None:
+        found = segment.check(bytes_of(self.encoded()), KEY)
+        assert found == self.encoded().info
+        assert (found.is_compacted, found.record_count, found.batches) == (True, 3, 3)
+        assert not SMALL.info.is_compacted
+        assert SMALL.info.record_count == 6
+
+    def test_offsets_follow_from_batches_as_everywhere(self) -> None:
+        encoded = self.encoded()
+        (interval,) = intervals_of(encoded)
+        found = segment.decode_interval(KEY, interval, self.BODY, Found)
+        assert [(each.offset, each.count) for each in found] == [(100, 2), (102, 40), (142, 1)]
+
+    def test_another_number_is_not_written(self) -> None:
+        with pytest.raises(Corrupt, match=r"3 records for the segment .*, which is to have 4"):
+            self.encoded(records=4)
+
+    def test_records_that_are_missing_without_a_word_are_found(self) -> None:
+        with pytest.raises(Corrupt, match="has 3 records, and 43 one for each offset"):
+            segment.check(bytes_of(self.encoded(version=1, records=UNSET)), KEY)
+
+    @pytest.mark.parametrize("changes", [{"version": 1}, {"records": UNSET}])
+    def test_version_and_field_belong_together(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(Corrupt, match=r"byte 8 of object .*: version . and records"):
+            segment.check(bytes_of(self.encoded(**changes)), KEY)

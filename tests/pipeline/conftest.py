@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["CLUSTER", "LOCAL", "ROOT", "Sparks"]
+
+if importlib.util.find_spec("pyarrow") is None and "spark" not in os.environ.get("CATENA_REQUIRE", "").split(","):
+    collect_ignore = [
+        "test_compact.py",
+        "test_compact_on_spark.py",
+        "test_compact_pass.py",
+        "test_compact_passes.py",
+        "test_compact_readers.py",
+        "test_compact_work.py",
+        "tasks/test_compacting.py",
+        "tasks/test_scratch.py",
+    ]
 
 
 @pytest.fixture

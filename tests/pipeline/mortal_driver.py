@@ -20,8 +20,10 @@ import msgspec
 from catena import jobs
 from catena.config import Settings
 from catena.errors import NeedsOperator, RetryLater
+from catena.jobs.compacting import find_compacted
 from catena.objects.base import ObjectInfo
 from catena.objects.counted import CountedObjects
+from catena.pipeline.compact_pass import CompactionReport, CompactPass
 from catena.pipeline.site import Site
 from catena.pipeline.tasks import TaskContext
 from catena.pipeline.tier_pass import PartitionReport, TierPass
@@ -45,7 +47,7 @@ _processes.set_forkserver_preload([__name__])
 
 class Plan(msgspec.Struct, frozen=True):
     settings: Settings
-    job: Literal["tier", "vacuum"] = "tier"
+    job: Literal["tier", "compact", "vacuum"] = "tier"
     topic: str | None = None
     """None: all."""
     at: int = 0
@@ -60,6 +62,7 @@ class Told(msgspec.Struct, frozen=True):
 
     steps: tuple[str, ...]
     reports: tuple[PartitionReport, ...] = ()
+    compactions: tuple[CompactionReport, ...] = ()
     deleted: int = 0
     refused: str = ""
     """By a vacuum: why an operator should look."""
@@ -76,7 +79,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class SignalAt(Faults):
-    """Numbers the steps. Those that only read do not count when a log is tiered: they leave nothing behind."""
+    """Numbers the steps. Those that only read do not count when a log is tiered or compacted: they leave nothing."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -84,7 +87,7 @@ class SignalAt(Faults):
         self.steps: list[str] = []
 
     async def take(self, step: str, apply: Callable[[], Awaitable[T]]) -> T:
-        if self._plan.job == "tier" and not any(word in ("put", "delete", "delete_range") for word in step.split()):
+        if self._plan.job != "vacuum" and not any(word in ("put", "delete", "delete_range") for word in step.split()):
             return await apply()
         self.steps.append(step)
         is_it = len(self.steps) == self._plan.at
@@ -121,7 +124,8 @@ async def _live(plan: Plan) -> Told:
         site = site._replace(meta=meta, objects=objects, chains=ChainStore(meta, clock, entropy))
         # One task at a time: then the steps have the same numbers each time.
         work = InlineWork(TaskContext(objects, clock, entropy, objects), at_once=1)
-        told = await (_tier if plan.job == "tier" else _vacuum)(plan, site, work)
+        do = {"tier": _tier, "compact": _compact, "vacuum": _vacuum}[plan.job]
+        told = await do(plan, site, work)
         return msgspec.structs.replace(told, steps=tuple(faults.steps))
 
 
@@ -129,6 +133,11 @@ async def _tier(plan: Plan, site: Site, work: InlineWork) -> Told:
     places = await jobs.find_places(site, jobs.Which(plan.topic))
     reports = await TierPass(site, work, plan.settings.pipeline.tier, jobs.MAX_OFFSET).run(places)
     return Told((), tuple(reports))
+
+
+async def _compact(plan: Plan, site: Site, work: InlineWork) -> Told:
+    places = await find_compacted(site, jobs.Which(plan.topic))
+    return Told((), compactions=tuple(await CompactPass(site, work, plan.settings.pipeline.compact).run(places)))
 
 
 async def _vacuum(plan: Plan, site: Site, work: InlineWork) -> Told:

@@ -116,6 +116,18 @@ class TestMerges:
     def test_small_neighbours_become_one(self, sizes: list[int], merges: list[Merge]) -> None:
         assert choose_merges(segments(*sizes), SETTINGS) == merges
 
+    @given(st.lists(st.integers(1, 600), min_size=1, max_size=30), st.data())
+    def test_what_was_compacted_and_what_was_not_stay_apart(self, sizes: list[int], data: st.DataObject) -> None:
+        infos = segments(*sizes)
+        edge = data.draw(st.sampled_from(infos)).base
+        for merge in choose_merges(infos, SETTINGS, edge):
+            inside = infos[merge.start : merge.end]
+            assert inside[-1].end <= edge or inside[0].base >= edge
+
+    def test_on_both_sides_of_what_was_compacted_there_is_a_merge(self) -> None:
+        assert choose_merges(segments(*[100] * 8), SETTINGS) == [Merge(0, 8)]
+        assert choose_merges(segments(*[100] * 8), SETTINGS, 40) == [Merge(0, 4), Merge(4, 8)]
+
     @given(st.lists(st.integers(1, 1500), max_size=40))
     def test_merging_comes_to_an_end(self, sizes: list[int]) -> None:
         for _ in range(20):

@@ -130,11 +130,11 @@ def _cuts(rows: _Rows, wanted: Wanted) -> Iterator[tuple[int, int]]:
 
 
 def _cut_key(rows: _Rows, first: int, last: int, _: TopicPartition) -> pa.Array:
-    return _binary(rows.data, rows.fields.key_at[first:last], rows.fields.key_size[first:last])
+    return cut_binary(rows.data, rows.fields.key_at[first:last], rows.fields.key_size[first:last])
 
 
 def _cut_value(rows: _Rows, first: int, last: int, _: TopicPartition) -> pa.Array:
-    return _binary(rows.data, rows.fields.value_at[first:last], rows.fields.value_size[first:last])
+    return cut_binary(rows.data, rows.fields.value_at[first:last], rows.fields.value_size[first:last])
 
 
 def _cut_topic(_: _Rows, first: int, last: int, partition: TopicPartition) -> pa.Array:
@@ -171,8 +171,8 @@ def _cut_headers(rows: _Rows, first: int, last: int, _: TopicPartition) -> pa.Ar
         return pa.nulls(last - first, schema.HEADERS_TYPE)
     start = int(rows.header[first])
     headers = [field[start : start + total] for field in rows.fields.headers]
-    names = _text(_binary(rows.data, *headers[:2]))
-    values = _binary(rows.data, *headers[2:])
+    names = _text(cut_binary(rows.data, *headers[:2]))
+    values = cut_binary(rows.data, *headers[2:])
     bounds = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
     return pa.ListArray.from_arrays(
@@ -195,7 +195,7 @@ _CUT: dict[str, Callable[[_Rows, int, int, TopicPartition], Any]] = {
 }
 
 
-def _binary(data: pa.Buffer, at: Ints, size: Ints) -> pa.Array:
+def cut_binary(data: pa.Buffer, at: Ints, size: Ints) -> pa.Array:
     """The fields that stand there, copied out of `data`; a size of -1 is null."""
     count = len(at)
     is_null = size < 0

@@ -3,7 +3,7 @@
 Batches that are not compressed stay where they are, headers and all, as long as they come from one body: nothing is
 copied then. Memory is bounded by the chunk, and by the largest batch, which can't be cut before it is walked.
 
-Control batches hold no records of producers, and are left out.
+Control batches hold no records of producers, and are left out, as are batches that a compaction has emptied.
 So are batches outside of the wanted offsets. Where headers of batches tell all that is wanted, records are not even
 decompressed.
 """
@@ -196,7 +196,7 @@ def _batches(body: Body, partition: TopicPartition, wanted: Wanted) -> Iterator[
         if offset + last_delta >= wanted.start:
             if wanted.check_crc and crc32c(view[at + CRC_START : end]) != crc:
                 raise _unsound(view, at, offset, body, partition)
-            if not attributes & CONTROL:
+            if count and not attributes & CONTROL:
                 is_append_time = bool(attributes & LOG_APPEND_TIME)
                 tells = wanted.headers_tell or (wanted.headers_tell_append_time and is_append_time)
                 is_bare = tells and count == last_delta + 1 and count <= MAX_BARE_RECORDS

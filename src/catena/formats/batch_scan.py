@@ -30,6 +30,8 @@ from catena.types import Buffer, Offset
 
 _NEEDED = struct.Struct(">8xi4xbIhiqq")
 """Length, magic, CRC, attributes, last offset delta, base and max timestamp."""
+_COUNT = struct.Struct(">8xi45xi")
+"""Length, record count."""
 _MIN_LENGTH = HEADER_BYTES - LENGTH_END
 
 
@@ -117,6 +119,17 @@ def scan(
         intervals.extend((first, start, newest_here, crc))
         newest = max(newest, newest_here)
     return Scan(intervals, Totals(count, NO_TIMESTAMP if oldest == sys.maxsize else oldest, newest), offset, position)
+
+
+def count_records(body: Buffer) -> int:
+    """How many records these sound batches hold: fewer than offsets, where a compaction has removed some."""
+    at, count, size = 0, 0, len(body)
+    unpack = _COUNT.unpack_from
+    while at < size:
+        length, records = unpack(body, at)
+        count += records
+        at += length + LENGTH_END
+    return count
 
 
 def _unsound(view: memoryview, at: int, offset: Offset, source: Source) -> Corrupt:

@@ -38,14 +38,14 @@ def recompress(data: Buffer, compression: Compression, max_bytes: int = MAX_DECO
         return data
     records = decompress(header.compression, memoryview(data)[HEADER_BYTES:], max_bytes)
     attributes = header.attributes & ~COMPRESSION_MASK | compression
-    return _assemble(header._replace(attributes=attributes), compress(compression, records))
+    return assemble(header._replace(attributes=attributes), compress(compression, records))
 
 
 def stamp_append_time(data: Buffer, now_ms: int) -> bytes:
     """The batch with `now_ms` as the time of each of its records, in place of those that the producer gave."""
     header = parse_header(data)
     stamped = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=now_ms)
-    return _assemble(stamped, memoryview(data)[HEADER_BYTES : header.length])
+    return assemble(stamped, memoryview(data)[HEADER_BYTES : header.length])
 
 
 def timestamp_fault(data: Buffer, now_ms: int, before_max_ms: int | None, after_max_ms: int | None) -> str | None:
@@ -65,7 +65,7 @@ def timestamp_fault(data: Buffer, now_ms: int, before_max_ms: int | None, after_
     return None
 
 
-def _assemble(header: BatchHeader, records: Buffer) -> bytes:
+def assemble(header: BatchHeader, records: Buffer) -> bytes:
     """The batch of this header, but for its length and CRC, and these records."""
     length = HEADER_BYTES - LENGTH_END + len(records)
     if length > MAX_BATCH_LENGTH:

@@ -1,7 +1,8 @@
 """The segment: a long stretch of one partition's log, in one immutable object. What tiering makes of WAL blobs.
 
     byte 0          magic `CSG1`, length of the JSON header, JSON header: see `sealed_json`
-         body_at    the RecordBatches, byte for byte as they were stored, in the order of offsets, without gaps
+         body_at    the RecordBatches, byte for byte as they were stored, in the order of offsets, without gaps; what
+                    a compaction has removed leaves batches with fewer records, or with none: see `thinned`
          index_at   the index: for each interval of the batches 4 numbers, int64, big-endian:
                         offset of its first batch, byte at which that starts, greatest timestamp, CRC-32C of its bytes
          last       the footer, of fixed size: where the index is, its CRC-32C, how many batches there are, and their
@@ -10,6 +11,9 @@
     {"version": 1, "cluster_id": "...", "topic": "...", "topic_id": "...", "partition": 0, "base_offset": 0,
      "end_offset": 1000, "created_at_ms": ..., "appended_at_ms": ..., "compaction_id": "...",
      "header_crc32c": "5e6f7a8b"}
+
+Version 2 has one more: `records`, how many there are, because they are fewer than offsets. Releases that do not know of
+compaction refuse it.
 
 An interval is whole batches, 64 KiB of them or a little more; the next one starts where it ends. Base offsets inside of
 batches are not patched: offsets follow from `base_offset` and from how many each batch takes.
@@ -34,16 +38,18 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 from crc32c import crc32c
+from msgspec import UNSET, UnsetType
 
 from catena.errors import Corrupt
 from catena.formats import sealed_json
-from catena.formats.batch_scan import Source, Totals, scan
+from catena.formats.batch_scan import Source, Totals, count_records, scan
 from catena.formats.record_batch import HEADER_BYTES, LENGTH_END
 from catena.formats.sealed_json import JsonVersion, Natural
 from catena.types import Buffer, Offset, TopicId
 
 MAGIC = b"CSG1"
-VERSION = 1
+PLAIN, COMPACTED = 1, 2
+"""Versions."""
 MAX_HEADER_BYTES = 64 << 10
 INTERVAL_BYTES = 64 << 10
 """What is read at least, to read one batch."""
@@ -61,7 +67,7 @@ T = TypeVar("T")
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
-    version: JsonVersion = VERSION
+    version: JsonVersion = PLAIN
     cluster_id: str
     topic: str
     topic_id: TopicId
@@ -75,6 +81,8 @@ class SegmentHeader(msgspec.Struct, frozen=True, kw_only=True):
     Unlike `created_at_ms` it stays the same when segments are merged."""
     compaction_id: str
     """The job that wrote it."""
+    records: Natural | UnsetType = UNSET
+    """UNSET: one for each offset."""
 
 
 class SegmentInfo(msgspec.Struct, frozen=True):
@@ -98,10 +106,20 @@ class SegmentInfo(msgspec.Struct, frozen=True):
     created_at_ms: int
     appended_at_ms: int
     compaction_id: str
+    records: Natural | UnsetType = UNSET
+    """UNSET: one for each offset."""
 
     @property
     def body_bytes(self) -> int:
         return self.index_at - self.body_at
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.records is not UNSET
+
+    @property
+    def record_count(self) -> int:
+        return self.end - self.base if self.records is UNSET else self.records
 
 
 class Encoded(NamedTuple):
@@ -198,6 +216,8 @@ def encode(
             f"{found.totals.batches} batches from offset {header.base_offset} on end at {found.end}, "
             f"and the segment {key} is to end at {header.end_offset}"
         )
+    if header.records is not UNSET and (records := sum(map(count_records, bodies))) != header.records:
+        raise Corrupt(f"{records} records for the segment {key}, which is to have {header.records}")
     _to_or_from_big_endian(found.intervals)
     index = found.intervals.tobytes()
     footer = Footer(found.position, len(index), *found.totals, crc32c(index))
@@ -222,6 +242,7 @@ def describe(key: str, size: int, body_at: int, header: SegmentHeader, footer: F
         created_at_ms=header.created_at_ms,
         appended_at_ms=header.appended_at_ms,
         compaction_id=header.compaction_id,
+        records=header.records,
     )
 
 
@@ -233,10 +254,14 @@ def header_bytes(data: Buffer, what: str = "the segment") -> int:
 def decode_header(data: Buffer, what: str = "the segment") -> SegmentHeader:
     """The header, checked, of a segment of which `data` is the first part: `header_bytes` of it or more."""
     json = sealed_json.open_header(data, MAGIC, MAX_HEADER_BYTES, what)
-    header = sealed_json.decode(json, _HEADER, VERSION, what, sealed_json.FRAME_BYTES)
+    header = sealed_json.decode(json, _HEADER, COMPACTED, what, sealed_json.FRAME_BYTES)
     if header.base_offset >= header.end_offset:
         raise Corrupt(
             f"byte {sealed_json.FRAME_BYTES} of {what}: offsets {header.base_offset} to {header.end_offset} can't be"
+        )
+    if (header.records is not UNSET) != (header.version >= COMPACTED):
+        raise Corrupt(
+            f"byte {sealed_json.FRAME_BYTES} of {what}: version {header.version} and records {header.records}"
         )
     return header
 
@@ -333,6 +358,13 @@ def check_totals(info: SegmentInfo, totals: Totals) -> None:
         raise Corrupt(f"byte {at} of object {info.key}: its batches are {totals}, and the footer says {said}")
 
 
+def check_records(info: SegmentInfo, records: int) -> None:
+    """Raise Corrupt unless the batches of the segment, all of them, have so many records."""
+    if records != info.record_count:
+        why = "by its header" if info.is_compacted else "one for each offset: it was not compacted"
+        raise Corrupt(f"object {info.key} has {records} records, and {info.record_count} {why}")
+
+
 def check(data: Buffer, key: str) -> SegmentInfo:
     """Verify every byte of a whole segment, and every batch; raises Corrupt, naming the place, unless all is right."""
     what = f"object {key}"
@@ -346,6 +378,7 @@ def check(data: Buffer, key: str) -> SegmentInfo:
         interval = index.interval(number)
         totals = totals.plus(check_interval(key, interval, view[interval.position :][: interval.length]))
     check_totals(info, totals)
+    check_records(info, count_records(view[info.body_at : info.index_at]))
     return info
 
 

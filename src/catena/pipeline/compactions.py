@@ -22,7 +22,7 @@ from catena.formats import manifest as manifests
 from catena.formats.manifest import Manifest
 from catena.meta import keys
 from catena.meta.base import Session
-from catena.pipeline.records import DELETING, Claim, CompactionRecord, State, decode_compaction
+from catena.pipeline.records import DELETING, UPDATING, Claim, CompactionRecord, State, decode_compaction
 from catena.pipeline.site import Place, Site
 from catena.types import ABSENT, Expect, Offset, TopicPartition, Version
 from catena.virtual_log import chain as chains
@@ -90,6 +90,24 @@ async def move(site: Site, tp: TopicPartition, opened: Open, state: State) -> Op
 async def remove(site: Site, tp: TopicPartition, opened: Open) -> None:
     with suppress(Conflict, OutcomeUnknown):  # another's by now; or the next one to look finds and removes it
         await site.meta.delete(keys.compaction(tp), opened.expect)
+
+
+def begun(chain: Chain, seen: Chain, job: str) -> Chain:
+    """The chain with this job named in it. Raises StaleView if it is not the one that the job was planned for."""
+    # An earlier revision: the topic was deleted, and vacuum has forgotten it.
+    is_same = (chain.links[0].epoch, chain.boundary) == (seen.links[0].epoch, seen.boundary)
+    if not is_same or chain.revision < seen.revision:
+        raise StaleView("the chain was changed meanwhile")
+    return chains.begin_tiering(chain, job)
+
+
+async def publish(site: Site, place: Place, opened: Open, manifest: Manifest) -> Chain:
+    """From segments that are written to the end of the job. Raises StaleView if it was all for nothing."""
+    try:
+        await site.objects.put(opened.record.data_key, [manifests.encode(manifest)], ABSENT)
+    except Conflict:
+        pass  # an earlier try of ours: the name is known to nobody else
+    return await commit(site, place, await move(site, place.tp, opened, UPDATING), manifest)
 
 
 async def commit(site: Site, place: Place, opened: Open, manifest: Manifest) -> Chain:

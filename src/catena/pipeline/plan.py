@@ -48,12 +48,14 @@ def choose_runs(
     return segments
 
 
-def choose_merges(segments: Sequence[SegmentInfo], settings: TierSettings) -> list[Merge]:
-    """Groups of small neighbours."""
+def choose_merges(segments: Sequence[SegmentInfo], settings: TierSettings, cleaned_up_to: Offset = 0) -> list[Merge]:
+    """Groups of small neighbours. What was compacted, up to an offset, and what was not yet stay apart: so it is known
+    how much that is."""
     merges: list[Merge] = []
     first, size = 0, 0
     for number, segment in enumerate(segments):
-        if number > first and (not _is_small(segment, settings) or size + segment.size > settings.segment_bytes):
+        ends = not _is_small(segment, settings) or size + segment.size > settings.segment_bytes
+        if number > first and (ends or segment.base == cleaned_up_to):
             merges += _merge(first, number, size, settings)
             first, size = number, 0
         if _is_small(segment, settings):

@@ -6,6 +6,10 @@ records are in a segment and nobody needs the blob. So `pending` is read first a
 neither was not committed when `pending` was read, or its records had been moved. In the other order a blob that is
 materialized between the two reads would be seen by neither.
 
+**Writes under way.** What an application writes is in blobs that its intent names (`virtual_log.intents`) until they
+are appended to their logs; then `pending` and the index name them, and only then is the intent over. So intents are
+read before all of that. One that is published later names blobs that are too young to be listed.
+
 **`pending` below the boundary.** Without `transact` the last append stays in the control record until the next one,
 even when tiering or a trim has taken it: then it names a blob that nobody needs. So the chain, read last, has a say:
 what was pending and lies below its boundary is no reference. Boundaries only grow, so this can't become wrong later.
@@ -58,6 +62,7 @@ from catena.pipeline.tier import load_manifest
 from catena.runtime.tasks import map_bounded
 from catena.types import Offset, TopicPartition
 from catena.virtual_log.chain import Chain
+from catena.virtual_log.intents import open_blobs
 from catena.virtual_log.topics import TopicRecord, decode_topic
 
 AT_ONCE = 16
@@ -146,6 +151,11 @@ class References:
         self._site = site
         self._take = take
         self._found: set[str] = set()
+
+    async def read_writes(self) -> None:
+        """What writes under way refer to. MUST be done before the first partition is read."""
+        self._found |= await open_blobs(self._site.meta)
+        await self._hand_over()
 
     async def read(self, places: Sequence[Place]) -> None:
         """All of them have been taken when this returns."""

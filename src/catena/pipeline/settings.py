@@ -26,6 +26,15 @@ class TierSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a task holds in memory, about."""
 
 
+class CompactSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    group_bytes: Positive = 128 << 20
+    """Neighbouring segments up to this size are rewritten as one, by one task, which holds what is left of them."""
+    group_records: Positive = 4_000_000
+    """Such a task looks at so many records at the most, or at one segment; it needs 40 bytes for each."""
+    bucket_records: Positive = 2_000_000
+    """A task compares the keys of so many records at the most; it needs 100 bytes for each."""
+
+
 class AuditSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task_bytes: Positive = 256 << 20
     """What a task reads, about; it holds a small part of it in memory."""
@@ -54,11 +63,29 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention_every_ms: Natural = 300_000
     """0: never, as with those below."""
     vacuum_every_ms: Natural = 3_600_000
+    tables_every_ms: Natural = 5_000
+    """Tables are looked at so often; each is committed as its topic's table.commit.interval.ms asks."""
+    tables_upkeep_every_ms: Natural = 600_000
     audit_every_ms: Natural = 24 * 3_600_000
+    compact_every_ms: Natural = 300_000
+
+
+class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    catalog: str = ""
+    """Of Iceberg tables, as SQLAlchemy has addresses; empty: `tables.db` beside the SQLite file of the meta store, or
+    the meta store's PostgreSQL."""
+    small_files: Annotated[int, msgspec.Meta(ge=2)] = 8
+    """So many small files of a day are made into one."""
+    keep_states_ms: Natural = 24 * 3_600_000
+    """How long a table can be read as it was; files that it does not need any more are kept for so long."""
+    grace_ms: Positive = 24 * 3_600_000
+    """Files that nothing refers to are deleted when they are so old. Younger ones may be those of a driver at work."""
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tier: TierSettings = TierSettings()
+    compact: CompactSettings = CompactSettings()
     service: ServiceSettings = ServiceSettings()
     audit: AuditSettings = AuditSettings()
     vacuum: VacuumSettings = VacuumSettings()
+    tables: TablesSettings = TablesSettings()

@@ -22,9 +22,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from catena.errors import Conflict, Corrupt, StaleView
+from msgspec import UNSET, UnsetType
+
+from catena.errors import Corrupt, StaleView
 from catena.formats import manifest as manifests
-from catena.formats.manifest import Manifest
+from catena.formats.manifest import Cleaning, Manifest
 from catena.formats.segment import SegmentInfo
 from catena.loglets.base import LinkSpec
 from catena.loglets.diskless.materialize import materialize
@@ -35,7 +37,7 @@ from catena.pipeline import compactions
 from catena.pipeline.compactions import Open
 from catena.pipeline.lag import Backlog, backlog_of
 from catena.pipeline.plan import Merge, choose_merges, choose_runs, kept_segments
-from catena.pipeline.records import UPDATING, WRITING, CompactionRecord
+from catena.pipeline.records import WRITING, CompactionRecord
 from catena.pipeline.settings import TierSettings
 from catena.pipeline.settled import Settled
 from catena.pipeline.site import Place, Site
@@ -59,6 +61,8 @@ class TierPlan(NamedTuple):
     runs: list[list[IndexEntry]]
     left: Backlog = Backlog()
     """What is old enough, and not part of the plan."""
+    cleanings: tuple[Cleaning, ...] | UnsetType = UNSET
+    """Of the manifest."""
 
     @property
     def base(self) -> Offset:
@@ -101,19 +105,20 @@ async def look(
     chain = (await site.chains.load(place.tp, place.kind)).chain
     if chain.deleted:
         return Look(None, Backlog())
-    segments: tuple[SegmentInfo, ...] = ()
+    manifest: Manifest | None = None
     is_settled = settled is not None and settled.has(place.tp, chain)
     if not is_settled:
-        segments = await _segments(site, place.tp, chain)
+        manifest = await load_manifest(site, place.tp, chain)
     entries = await _entries(site, place.tp, chain, settings, force_up_to)
     first = chain.boundary
     if chain.tiered is None and entries:
         first = min(first, entries[0].start_offset)  # where a trim has cut a run, it is still stored whole
     runs = choose_runs(entries, first, site.clock.now_ms(), settings, force_up_to)
     if is_settled and runs:
-        segments = await _segments(site, place.tp, chain)
+        manifest = await load_manifest(site, place.tp, chain)
+    segments = manifest.segments if manifest is not None else ()
     kept = kept_segments(segments, chain.start)
-    merges = choose_merges(kept, settings)
+    merges = choose_merges(kept, settings, manifest.cleaned_up_to if manifest is not None else 0)
     dropped = len(segments) - len(kept)
     waiting = backlog_of(entries)
     if not runs and not merges and not dropped:
@@ -121,12 +126,8 @@ async def look(
             settled.note(place.tp, chain)
         return Look(None, waiting)
     left = backlog_of(entries[sum(map(len, runs)) :])
-    return Look(TierPlan(place, chain, kept, dropped, merges, runs, left), waiting)
-
-
-async def _segments(site: Site, tp: TopicPartition, chain: Chain) -> tuple[SegmentInfo, ...]:
-    manifest = await load_manifest(site, tp, chain)
-    return manifest.segments if manifest is not None else ()
+    cleanings = manifest.cleanings if manifest is not None else UNSET
+    return Look(TierPlan(place, chain, kept, dropped, merges, runs, left, cleanings), waiting)
 
 
 async def make_plan(
@@ -160,14 +161,7 @@ async def begin(site: Site, plan: TierPlan) -> TierJob:
 
 async def finish(site: Site, job: TierJob, written: Sequence[SegmentInfo]) -> Chain:
     """`written`: what the job's segment plans have become, in order. Raises StaleView if it was all for nothing."""
-    place = job.plan.place
-    manifest = _new_manifest(site, job, written)
-    try:
-        await site.objects.put(job.opened.record.data_key, [manifests.encode(manifest)], ABSENT)
-    except Conflict:
-        pass  # an earlier try of ours: the name is known to nobody else
-    opened = await compactions.move(site, place.tp, job.opened, UPDATING)
-    return await compactions.commit(site, place, opened, manifest)
+    return await compactions.publish(site, job.plan.place, job.opened, _new_manifest(site, job, written))
 
 
 async def load_manifest(site: Site, tp: TopicPartition, chain: Chain) -> Manifest | None:
@@ -227,12 +221,7 @@ def _diskless_end(chain: Chain) -> Offset | None:
 
 
 def _begin(chain: Chain, plan: TierPlan, job: str) -> Chain:
-    seen = plan.chain
-    # An earlier revision: the topic was deleted, and vacuum has forgotten it.
-    is_same = (chain.links[0].epoch, chain.boundary) == (seen.links[0].epoch, seen.boundary)
-    if not is_same or chain.revision < seen.revision:
-        raise StaleView("the chain was changed meanwhile")
-    return chains.begin_tiering(chain, job)
+    return compactions.begun(chain, plan.chain, job)
 
 
 def _segment_plans(site: Site, plan: TierPlan, job: str) -> list[SegmentPlan]:
@@ -257,6 +246,7 @@ def _new_manifest(site: Site, job: TierJob, written: Sequence[SegmentInfo]) -> M
         if number in merged or number not in gone
     ]
     return Manifest(
+        version=manifests.version_of(plan.cleanings),
         cluster_id=site.cluster_id,
         topic=tp.topic,
         topic_id=tp.topic_id,
@@ -264,4 +254,5 @@ def _new_manifest(site: Site, job: TierJob, written: Sequence[SegmentInfo]) -> M
         base=plan.base,
         end=plan.boundary,
         segments=(*segments, *written[len(plan.merges) :]),
+        cleanings=plan.cleanings,
     )

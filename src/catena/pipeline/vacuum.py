@@ -14,7 +14,8 @@ Writers that die, jobs that are abandoned, merges, trims and deleted topics leav
 listed and that step 4 has not found:
 
 - A WAL blob that no partition referred to is older than the grace, and no writer commits a blob that long after it was
-  put. It was never committed, or what it held was moved or trimmed. It is never referred to again.
+  put. It was never committed, or what it held was moved or trimmed. It is never referred to again. (Blobs of Spark's
+  tasks are named by an intent within a quarter of the grace, and referred to by it from then on.)
 - A segment or manifest is of a job that began before the listing. The chain, read later, did not name that job, so it
   has finished, or can't any more; and the manifest that counts does not have it. Time does not matter here.
 
@@ -210,6 +211,7 @@ class _Vacuum:
 
     async def _read_references(self, table: Table, topics: Topics) -> None:
         references = References(self._site, table.remove)
+        await references.read_writes()
         total = sum(topic.partitions for topic in topics.referring)
         places = (
             Place(topic.partition(number), topic.kind)

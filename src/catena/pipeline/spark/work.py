@@ -90,6 +90,11 @@ class SparkWork:
         self._control.shutdown()
 
     @property
+    def session(self) -> SparkSession:
+        """For what else is to be done on the same Spark."""
+        return self._session
+
+    @property
     def usage(self) -> Mapping[Executor, Usage]:
         return dict(self._usage)
 

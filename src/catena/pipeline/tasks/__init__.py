@@ -18,6 +18,18 @@ async def run_task(name: str, context: TaskContext, plan: bytes) -> bytes:
             from catena.pipeline.tasks import audit
 
             return await audit.run(context, plan)
+        case "keys":
+            from catena.pipeline.tasks import compacting
+
+            return await compacting.run_keys(context, plan)
+        case "survivors":
+            from catena.pipeline.tasks import compacting
+
+            return await compacting.run_survivors(context, plan)
+        case "rewrite":
+            from catena.pipeline.tasks import compacting
+
+            return await compacting.run_rewrite(context, plan)
         case "probe":
             from catena.pipeline.tasks import probe
 

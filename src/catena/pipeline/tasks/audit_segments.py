@@ -6,11 +6,12 @@ import msgspec
 
 from catena.errors import CatenaError, Corrupt, ObjectMissing, StoreRefused
 from catena.formats import segment as segments
-from catena.formats.batch_scan import Source, Totals, scan
+from catena.formats.batch_scan import Source, Totals, count_records, scan
 from catena.formats.segment import Footer, Interval, SegmentHeader, SegmentIndex, SegmentInfo
 from catena.objects.base import ObjectStore, Range
 from catena.pipeline.defects import Kind
 from catena.pipeline.tasks.audit_unit import Unit
+from catena.pipeline.tasks.bodies import neighbours
 from catena.types import Buffer
 
 READ_BYTES = 8 << 20
@@ -48,11 +49,17 @@ async def _check(objects: ObjectStore, cluster_id: str, info: SegmentInfo, since
         unit.lost("corrupt_index", error)
         return
     totals = await _check_intervals(objects, info, index, since_ms, unit)
+    if info.is_compacted:
+        unit.trail.break_off()  # nobody can tell which sequence numbers were of records that are removed
     if totals is not None and (is_as_said or header is None or footer is None):
         try:
             segments.check_totals(info, totals)
         except Corrupt as error:
             unit.found("count_mismatch" if totals.batches != info.batches else "wrong_timestamp", error)
+        try:
+            segments.check_records(info, unit.records)
+        except Corrupt as error:
+            unit.found("count_mismatch", error)
 
 
 def _header(info: SegmentInfo, head: Buffer, cluster_id: str, unit: Unit) -> SegmentHeader | None:
@@ -107,7 +114,7 @@ async def _check_intervals(
     totals: Totals | None = Totals()
     number = 0
     while number < len(index):
-        intervals = _neighbours(index, number)
+        intervals = neighbours(index, number, READ_BYTES)
         first, last = intervals[0], intervals[-1]
         wanted = Range(first.position, last.position + last.length - first.position)
         (body,) = await objects.get_ranges(info.key, [wanted])
@@ -131,7 +138,9 @@ def _check_interval(
     unit.batches += found.batches
     unit.bytes += len(body)
     unit.offsets += interval.end - interval.offset
-    unit.broken(unit.trail.add(body, interval.offset, since_ms, max(since_ms, info.appended_at_ms)))
+    unit.records += count_records(body)
+    if not info.is_compacted:
+        unit.broken(unit.trail.add(body, interval.offset, since_ms, max(since_ms, info.appended_at_ms)))
     return found
 
 
@@ -144,15 +153,3 @@ def _kind(info: SegmentInfo, interval: Interval, body: memoryview) -> Kind:
     if found.intervals[3] != interval.crc:
         return "corrupt_batch"
     return "count_mismatch" if found.end != interval.end else "wrong_timestamp"
-
-
-def _neighbours(index: SegmentIndex, number: int) -> list[Interval]:
-    intervals = [index.interval(number)]
-    size = intervals[0].length
-    for following in range(number + 1, len(index)):
-        interval = index.interval(following)
-        size += interval.length
-        if size > READ_BYTES:
-            break
-        intervals.append(interval)
-    return intervals

@@ -9,7 +9,7 @@ from catena.types import Offset, TopicPartition
 
 
 class Unit:
-    __slots__ = ("batches", "bytes", "defects", "end", "error", "key", "offsets", "start", "tp", "trail")
+    __slots__ = ("batches", "bytes", "defects", "end", "error", "key", "offsets", "records", "start", "tp", "trail")
 
     def __init__(self, tp: TopicPartition, key: str, start: Offset, end: Offset) -> None:
         self.tp = tp
@@ -17,7 +17,7 @@ class Unit:
         self.start = start
         self.end = end
         """After its last offset."""
-        self.offsets = self.batches = self.bytes = 0
+        self.offsets = self.records = self.batches = self.bytes = 0
         """What was found sound."""
         self.defects: list[Defect] = []
         self.error = ""

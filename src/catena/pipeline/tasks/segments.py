@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from catena.errors import CatenaError, RetryLater
 from catena.formats import segment as segments
@@ -100,7 +101,9 @@ async def _write(
             bodies.append(body)
             sources.append(Source(info.key, info.body_at))
         key = keys.segment(plan.tp, plan.job, context.entropy.hex_id())
+        is_compacted = any(info.is_compacted for info in plan.segments)
         header = SegmentHeader(
+            version=segments.COMPACTED if is_compacted else segments.PLAIN,
             cluster_id=plan.cluster_id,
             topic=plan.topic,
             topic_id=plan.topic_id,
@@ -112,6 +115,7 @@ async def _write(
                 [run.created_at_ms for run in plan.runs] + [info.appended_at_ms for info in plan.segments]
             ),
             compaction_id=plan.job,
+            records=sum(info.record_count for info in plan.segments) if is_compacted else UNSET,
         )
         encoded = segments.encode(key, header, bodies, sources)
         await context.objects.put(key, encoded.buffers, ABSENT)

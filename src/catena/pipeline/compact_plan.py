@@ -1,0 +1,125 @@
+"""When a log is compacted, which part of it, and which marks of deleted keys go: pure, by Kafka's rules.
+
+    base           cleaned up to           cleanable end     boundary
+      [ clean segments )[ dirty segments    )[ too young      )[ diskless: never compacted
+
+A log is due once the dirty part is more than `min.cleanable.dirty.ratio` of what would be rewritten, or once its oldest
+record is older than `max.compaction.lag.ms`. Segments with a record younger than `min.compaction.lag.ms`, and all
+behind them, are left alone.
+
+A compaction looks at everything from the base to the cleanable end, the clean part too: a record stays if it is the
+last of its key there. The **mark of a deleted key** (a record without a value) that is the last of its key stays for
+`delete.retention.ms` after it was first cleaned, so that whoever reads the log from its beginning in that time sees it.
+Offsets are cleaned in their order: those whose marks may go lie below one offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from catena.formats.manifest import Cleaning, Manifest
+from catena.formats.segment import SegmentInfo
+from catena.pipeline.plan import kept_segments
+from catena.pipeline.settings import CompactSettings
+from catena.types import Offset
+from catena.virtual_log.topic_configs import TopicSettings
+
+MAX_CLEANINGS = 64
+"""That a manifest tells apart. Past it the two oldest are told as one, and marks in the first stay longer."""
+
+
+class Choice(NamedTuple):
+    """What is to be compacted."""
+
+    groups: tuple[tuple[SegmentInfo, ...], ...]
+    """Of neighbouring segments, from the first that the log still needs on; each becomes one segment."""
+    rest: tuple[SegmentInfo, ...]
+    """What is left alone."""
+    tombstones_below: Offset
+    """Marks of deleted keys go that lie below."""
+    buckets: int
+    """Parts that keys are divided into, by their hash."""
+    dirty_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(segment.size for group in self.groups for segment in group)
+
+    @property
+    def records(self) -> int:
+        return sum(segment.record_count for group in self.groups for segment in group)
+
+    @property
+    def base(self) -> Offset:
+        return self.groups[0][0].base
+
+    @property
+    def end(self) -> Offset:
+        return self.groups[-1][-1].end
+
+
+def choose(
+    manifest: Manifest, start: Offset, now_ms: int, topic: TopicSettings, settings: CompactSettings
+) -> Choice | None:
+    """None: the log, which starts at `start`, is not due."""
+    segments = kept_segments(manifest.segments, start)
+    clean = sum(segment.end <= manifest.cleaned_up_to for segment in segments)
+    end = clean
+    while end < len(segments) and _newest_ms(segments[end]) <= now_ms - topic.min_compaction_lag_ms:
+        end += 1
+    dirty = segments[clean:end]
+    if not dirty or not _is_due(segments[:clean], dirty, now_ms, topic):
+        return None
+    groups = tuple(group(segments[:end], settings))
+    records = sum(segment.record_count for segment in segments[:end])
+    return Choice(
+        groups,
+        segments[end:],
+        tombstones_below(manifest.cleaned, now_ms, topic.delete_retention_ms),
+        max(1, -(-records // settings.bucket_records)),
+        sum(segment.size for segment in dirty),
+    )
+
+
+def group(segments: Sequence[SegmentInfo], settings: CompactSettings) -> Iterator[tuple[SegmentInfo, ...]]:
+    """What one task rewrites."""
+    taken: list[SegmentInfo] = []
+    size = records = 0
+    for segment in segments:
+        size += segment.size
+        records += segment.record_count
+        if taken and (size > settings.group_bytes or records > settings.group_records):
+            yield tuple(taken)
+            taken, size, records = [], segment.size, segment.record_count
+        taken.append(segment)
+    if taken:
+        yield tuple(taken)
+
+
+def tombstones_below(cleanings: Sequence[Cleaning], now_ms: int, delete_retention_ms: int) -> Offset:
+    ends = [each.end for each in cleanings if each.at_ms <= now_ms - delete_retention_ms]
+    return max(ends, default=0)
+
+
+def cleanings_after(cleanings: Sequence[Cleaning], base: Offset, end: Offset, now_ms: int) -> tuple[Cleaning, ...]:
+    """What a manifest from `base` on says once it is cleaned up to `end`."""
+    known = [each for each in cleanings if base < each.end < end]
+    # No clock that was set back makes marks go earlier than those before them.
+    latest_ms = max([now_ms, *(each.at_ms for each in known)])
+    return (*known, Cleaning(end, latest_ms))[-MAX_CLEANINGS:]
+
+
+def _is_due(clean: Sequence[SegmentInfo], dirty: Sequence[SegmentInfo], now_ms: int, topic: TopicSettings) -> bool:
+    if topic.max_compaction_lag_ms is not None and _oldest_ms(dirty[0]) < now_ms - topic.max_compaction_lag_ms:
+        return True
+    dirty_bytes = sum(segment.size for segment in dirty)
+    return dirty_bytes > topic.min_dirty_ratio * (dirty_bytes + sum(segment.size for segment in clean))
+
+
+def _newest_ms(segment: SegmentInfo) -> int:
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.appended_at_ms
+
+
+def _oldest_ms(segment: SegmentInfo) -> int:
+    return segment.min_timestamp if segment.min_timestamp >= 0 else segment.appended_at_ms
