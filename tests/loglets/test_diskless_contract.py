@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from catena.objects.base import ObjectStore
 from catena.testing.contracts.loglet import LogletContract, OpenLink
+from catena.testing.contracts.loglet_stored import StoredContract
 from tests.loglets.stores import BACKENDS, Stores
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-class TestDisklessLoglet(LogletContract):
+class TestDisklessLoglet(LogletContract, StoredContract):
     @pytest.fixture
     async def stores(self, backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stores]:
         async with Stores(backend, tmp_path, request) as stores:
             yield stores
+
+    @pytest.fixture
+    def objects(self, stores: Stores) -> ObjectStore:
+        return stores.objects
 
     @pytest.fixture
     async def open_here(self, stores: Stores) -> OpenLink:

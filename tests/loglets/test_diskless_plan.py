@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catena.errors import Sealed
-from catena.loglets.base import Entry
+from catena.errors import Sealed, StaleView
+from catena.loglets.base import Entry, Stored, spanning_header
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.plan import Plan, ProducerEpoch, make_plan, opened
 from catena.loglets.diskless.records import Control
+from catena.loglets.producers import ProducerBatch
 from catena.testing.contracts.loglet import Links, Stamp, make_entry
 
 LINK = Links().spec(epoch=3, base=40)
@@ -61,7 +63,7 @@ def test_offsets_are_contiguous_and_found_by_the_index(runs: list[Run], start: i
         found += blobs[entry.data_key][entry.byte_offset :][: entry.byte_length]
         offset = entry.end_offset + 1
     assert made.control == Control(1, "OPEN", offset)
-    assert found == b"".join(bytes(entry.data) for _, entry in made.placed)
+    assert found == b"".join(bytes(entry.data) for _, entry in made.placed if isinstance(entry, Entry))
     at = start
     for placed, batch in made.placed:
         assert placed == at
@@ -136,3 +138,28 @@ def test_a_link_is_opened_from_nothing_or_from_a_lower_epoch() -> None:
 def test_a_link_that_is_sealed_or_followed_is_not_opened(control: Control) -> None:
     with pytest.raises(Sealed):
         opened(control, LINK)
+
+
+def test_what_is_stored_is_placed_in_one_piece_and_not_too_late() -> None:
+    async def fetch() -> bytes:
+        raise AssertionError("nobody reads it")
+
+    def stored(not_after_ms: int) -> Stored:
+        return Stored(spanning_header(5, 300, 9, 1 << 62, 0), "blob", 8, 77, not_after_ms, fetch)
+
+    class OneRun(NamedTuple):
+        entries: list[Entry | Stored]
+        data_key: str = "blob"
+        byte_offset: int = 8
+        created_at_ms: int = 77
+
+    control = Control(1, "OPEN", 40)
+    made = make_plan(control, [OneRun([stored(101)])], {1 << 62: None}, {}, "id", 100)
+    (entry,) = made.entries
+    assert (entry.start_offset, entry.end_offset, entry.byte_offset, entry.byte_length) == (40, 44, 8, 300)
+    assert made.answers == [[40]]
+    assert made.producers[1 << 62].batches[-1] == ProducerBatch(0, 4, 40, 5)
+    late = make_plan(control, [OneRun([stored(100)])], {1 << 62: None}, {}, "id", 100)
+    assert late.is_empty
+    assert isinstance(late.answers[0][0], StaleView)
+    assert late.producers == {}

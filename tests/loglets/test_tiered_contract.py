@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Stored, Tail
 from catena.loglets.tiered.loglet import TieredLoglet
 from catena.objects.memory import MemoryObjects
 from catena.runtime import SystemClock
@@ -38,6 +38,9 @@ class TieredAsAppended:
 
     async def append(self, entry: Entry) -> Offset:
         return (await self._log.add([entry.data])).base
+
+    async def append_stored(self, stored: Stored) -> Offset:
+        return await (await self._tiered()).append_stored(stored)
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         return await (await self._tiered()).read(offset, max_bytes)

@@ -11,4 +11,10 @@ settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
 
 if importlib.util.find_spec("pyarrow") is None and "spark" not in os.environ.get("CATENA_REQUIRE", "").split(","):
-    collect_ignore_glob = ["test_node_planner.py", "test_reading.py", "test_spark*.py", "test_source.py"]
+    collect_ignore_glob = [
+        "test_node_planner.py",
+        "test_reading.py",
+        "test_spark*.py",
+        "test_source.py",
+        "test_writing.py",
+    ]

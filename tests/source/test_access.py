@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from catena.config import load
+from catena.config import HttpSettings, load
 from catena.http.base import HttpRequest, HttpResponse
 from catena.objects.base import ObjectStore
 from catena.runtime import SystemClock
@@ -38,7 +38,7 @@ class Door(NamedTuple):
 
 
 def opened(world: World, objects: ObjectStore, token: str = TOKEN) -> ReadAccess:
-    return ReadAccess(world.node, objects, None, token, VALID_MS, SystemClock())
+    return ReadAccess(world.node, objects, None, HttpSettings(token=token, links_valid_ms=VALID_MS), SystemClock())
 
 
 @pytest.fixture
@@ -140,7 +140,25 @@ async def test_a_plan_has_a_bound(door: Door, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(access, "MAX_EXTENTS", 1)
     status, answer = await door.ask(BATCH)
     assert (status, answer["error"]) == (400, "Rejected")
-    assert "a node hands out 1 at a time: read less at once" in answer["message"]
+    assert "a node hands out 20000 and 1 at a time: read less at once" in answer["message"]
+
+
+async def test_tasks_are_counted_before_they_are_made(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MAX_SPLITS", 50)
+    for option in ({"minPartitions": "1000000000000"}, {"maxRecordsPerPartition": "3"}):
+        status, answer = await door.ask({**BATCH, "options": {"subscribe": "orders", **option}})
+        assert (status, answer["error"]) == (400, "Rejected")
+        assert "ask for fewer, or read less at once" in answer["message"]
+    status, _ = await door.ask({**BATCH, "options": {"subscribe": "orders", "minPartitions": "50"}})
+    assert status == 200
+
+
+async def test_patterns_take_no_time(door: Door) -> None:
+    await door.world.log.create_topic("a" * 60, 1)
+    asked = {"subscribePattern": "(a+)+b|orders"}
+    assert (await door.ask({**BATCH, "options": asked}))[0] == 200
+    status, answer = await door.ask({**BATCH, "options": {"subscribePattern": "(?=a)b"}})
+    assert (status, answer["error"]) == (400, "ConfigError")
 
 
 async def test_ranges_of_an_object(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +184,6 @@ async def test_ranges_of_an_object(door: Door, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_token_is_long_enough() -> None:
     assert load(http={"token": TOKEN}).http.token == TOKEN
-    for token in ("short", "x" * 300, "with\nlines of sixteen characters"):
+    for token in ("short", "x" * 300, "with\nlines of sixteen characters", "with a space at its end "):
         with pytest.raises(Exception, match=r"http\.token has 16 to 256 characters"):
             load(http={"token": token})

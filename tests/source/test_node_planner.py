@@ -116,8 +116,14 @@ async def test_somebody_else_there(address: str) -> None:
 
 
 def test_bad_addresses_and_tokens() -> None:
-    for bad in ("localhost:80", "ftp://a", "http://"):
+    for bad in ("localhost:80", "ftp://a", "http://", "http://a:80x", "http://[", "http://a/?b=c"):
         with pytest.raises(ConfigError, match="option node is the address of a node"):
             query(bad)
+    with pytest.raises(ConfigError, match="option node: no credentials in the address"):
+        query("http://me:secret@host")
     with pytest.raises(ConfigError, match="option token is needed"):
-        query("http://localhost", token="")
+        query("http://localhost", token=" \n")
+    with pytest.raises(ConfigError, match="option token, or CATENA_TOKEN, has characters that no token has") as caught:
+        query("http://localhost", token="secret\nsecret")
+    assert "secret" not in str(caught.value)
+    assert query("http://localhost:80/below/", token=f"{TOKEN}\n")._absolute("/v1") == "http://localhost:80/below/v1"

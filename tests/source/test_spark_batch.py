@@ -115,7 +115,7 @@ def test_what_spark_makes_of_a_plan_without_rows(can_spark: None) -> None:
     from catena.source.spark.readers import BatchReader
 
     reader = BatchReader(parse_batch({"subscribe": "orders"}), ["offset"])
-    assert [list(reader.read(each)) for each in (None, InputPartition(None))] == [[], []]  # type: ignore[arg-type]
+    assert [list(reader.read(each)) for each in (None, InputPartition(None))] == [[], []]
 
 
 @pytest.mark.long

@@ -54,11 +54,23 @@ KAFKA_DEFAULTS = {
     "segment.ms": "604800000",
     "unclean.leader.election.enable": "false",
 }
-NOT_IN_KAFKA_4 = {"diskless.enable": "true", "message.downconversion.enable": "true"}
+NOT_IN_KAFKA_4 = {
+    "diskless.enable": "true",
+    "message.downconversion.enable": "true",
+    "table.commit.interval.ms": "60000",
+    "table.enable": "false",
+    "table.format": "delta",
+    "table.retention.ms": "-1",
+    "table.schemas": "",
+    "table.target.file.bytes": "134217728",
+    "table.value.format": "raw",
+    "table.value.schema": "",
+}
 
 TAKEN = [
     ("cleanup.policy", "compact"),
     ("cleanup.policy", "compact,delete"),
+    ("max.compaction.lag.ms", "1"),
     ("cleanup.policy", "delete, compact"),
     *(("compression.type", name) for name in ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")),
     ("delete.retention.ms", "0"),
@@ -77,6 +89,10 @@ TAKEN = [
     ("retention.bytes", "-1"),
     ("retention.ms", " 1000 "),
     ("segment.bytes", "14"),
+    ("table.enable", "true"),
+    ("table.format", "iceberg"),
+    ("table.schemas", '{"7": {"type": "string"}, "8": "syntax = \\"proto3\\";"}'),
+    ("table.value.schema", '{"type": "object"}'),
     ("unclean.leader.election.enable", "true"),
 ]
 SENSELESS = [
@@ -99,6 +115,13 @@ SENSELESS = [
     ("retention.ms", str(2**63), "not between"),
     ("retention.ms", "9" * 5000, "no whole number"),
     ("segment.ms", "0", "not between 1"),
+    ("table.commit.interval.ms", "0", "not between 1"),
+    ("table.format", "hudi", "none of delta, iceberg"),
+    ("table.schemas", "[]", "no JSON object"),
+    ("table.schemas", '{"seven": "x"}', "no JSON object"),
+    ("table.schemas", '{"7": 7}', "neither a text"),
+    ("table.target.file.bytes", "0", "not between 1"),
+    ("table.value.format", "xml", "none of raw"),
     ("leader.replication.throttled.replicas", "0:1," * 10_000 + "0:1", "more than"),
 ]
 NOT_OBEYED = [
@@ -108,7 +131,6 @@ NOT_OBEYED = [
     ("diskless.enable", "false", "classic topics"),
     ("local.retention.bytes", "5", "object store"),
     ("local.retention.ms", "5", "object store"),
-    ("max.compaction.lag.ms", "5", "not compacted yet"),
     ("remote.log.copy.disable", "true", "object store"),
     ("remote.log.delete.on.disable", "true", "object store"),
     ("remote.storage.enable", "true", "object store"),
@@ -211,6 +233,21 @@ class TestSettings:
         assert (settings.timestamp_before_max_ms, settings.timestamp_after_max_ms) == (6, None)
         assert settings.compact
         assert (settings.retention_ms, settings.retention_bytes) == (None, 7)
+
+    def test_how_a_log_is_compacted(self) -> None:
+        settings = settings_of({})
+        assert (settings.delete_retention_ms, settings.min_dirty_ratio) == (86_400_000, 0.5)
+        assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == (0, None)
+        settings = settings_of(
+            {
+                "delete.retention.ms": "1",
+                "min.compaction.lag.ms": "2",
+                "max.compaction.lag.ms": "3",
+                "min.cleanable.dirty.ratio": "0.4",
+            }
+        )
+        assert (settings.delete_retention_ms, settings.min_dirty_ratio) == (1, 0.4)
+        assert (settings.min_compaction_lag_ms, settings.max_compaction_lag_ms) == (2, 3)
 
     def test_uncompressed_is_a_compression_of_its_own(self) -> None:
         assert settings_of({"compression.type": "uncompressed"}).compression is Compression.NONE

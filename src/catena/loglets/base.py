@@ -18,6 +18,8 @@ Contract (the suite in `catena.testing.contracts.loglet` runs it against every k
 - A loglet may hold entries at or above its link's end in the chain (a zombie's); only the chain bounds a link, so
   whoever reads passes no offset outside of the link.
 - Entries that carry a producer stamp are deduplicated by Kafka's rules, also against what earlier links saw.
+- `append_stored` is an append in all of this. What it appends is in the object store before, and is one piece: all its
+  batches get their offsets together or none does, and to idempotence they are one batch.
 """
 
 from __future__ import annotations
@@ -41,6 +43,41 @@ class Entry(NamedTuple):
     not_before: int | None = None
     """A sequence number of its producer that failed and is to come first: if the log does not know the producer, it
     MUST refuse a batch with a higher one, with OutOfOrderSequence."""
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+
+class Stored(NamedTuple):
+    """Neighbouring batches of one idempotent producer that lie in the object store already, on their way into a log."""
+
+    header: BatchHeader
+    """Of all of them as if they were one batch, see `spanning_header`."""
+    key: str
+    at: int
+    """The byte of the object at which the first batch begins."""
+    created_at_ms: int
+    not_after_ms: int
+    """A log MUST refuse it later than this by its clock, with StaleView. Whoever hands it over knows that it was in no
+    log a while before; until then no log has forgotten its producer, if it was taken meanwhile."""
+    fetch: Callable[[], Awaitable[Buffer]]
+    """Reads the bytes, for a log that keeps them elsewhere."""
+    not_before: int | None = None
+    """As an entry has it."""
+
+    @property
+    def size(self) -> int:
+        return self.header.length
+
+
+def spanning_header(
+    count: int, length: int, max_timestamp: int, producer_id: int, producer_epoch: int, base_sequence: int = 0
+) -> BatchHeader:
+    """The header of neighbouring batches as if they were one: what logs look at. Nothing is stored of it."""
+    return BatchHeader(
+        0, length, -1, 0, 0, count - 1, max_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
+    )
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
@@ -113,6 +150,9 @@ class LinkSpec(NamedTuple):
 class Loglet(Protocol):
     async def append(self, entry: Entry) -> Offset:
         """Append one batch; return the offset of its first record."""
+
+    async def append_stored(self, stored: Stored) -> Offset:
+        """Append batches that are in the object store; return the offset of their first record."""
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         """Batches from the one that holds `offset` on, at least one if there is one, then up to `max_bytes`.

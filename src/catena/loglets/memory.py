@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from catena.errors import RetryLater, Sealed, StaleView, StoreRefused, StoreUnavailable
-from catena.formats.record_batch import parse_header
+from catena.errors import CatenaError, Corrupt, RetryLater, Sealed, StaleView, StoreRefused, StoreUnavailable
+from catena.formats.record_batch import BatchHeader, parse_header, split_batches
 from catena.formats.records import NO_TIMESTAMP
-from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Stored, Tail
 from catena.loglets.producers import ProducerState, check_first, find_duplicate, unexpired, with_batch
 from catena.runtime import Clock
-from catena.types import Epoch, Offset, TopicPartition
+from catena.types import Buffer, Epoch, Offset, TopicPartition
 
 
 class _Log:
@@ -68,6 +68,12 @@ class MemoryLoglet:
         self._failures = 0
 
     async def append(self, entry: Entry) -> Offset:
+        return await self._append(entry)
+
+    async def append_stored(self, stored: Stored) -> Offset:
+        return await self._append(stored)
+
+    async def _append(self, entry: Entry | Stored) -> Offset:
         failures = self._failures
         async with self._turn:
             if failures != self._failures:
@@ -75,16 +81,19 @@ class MemoryLoglet:
                 raise StoreUnavailable(f"{self._link.partition}: an append that was called before this one failed")
             try:
                 log = await self._open()
-            except RetryLater:
-                self._failures += 1
+                batches = [(entry.header, entry.data)] if isinstance(entry, Entry) else await _fetch(entry)
+            except CatenaError as error:
+                self._failures += isinstance(error, RetryLater)
                 raise
-            offset = self._place(log, entry)
+            offset = self._place(log, entry, batches)
         await self._clock.sleep(0)
         return offset
 
-    def _place(self, log: _Log, entry: Entry) -> Offset:
+    def _place(self, log: _Log, entry: Entry | Stored, batches: Sequence[tuple[BatchHeader, Buffer]]) -> Offset:
         if log.sealed:
             raise Sealed(f"{self._link.partition}: epoch {self._link.epoch} is sealed at {log.tail}")
+        if isinstance(entry, Stored) and self._clock.now_ms() >= entry.not_after_ms:
+            raise StaleView(f"{entry.key} comes too late: look again whether its batches are in the log")
         header, offset = entry.header, log.tail
         if header.has_producer:
             state = unexpired(log.producers.get(header.producer_id), self._clock.now_ms())
@@ -92,7 +101,8 @@ class MemoryLoglet:
             if (duplicate := find_duplicate(state, header)) is not None:
                 return duplicate
             log.producers[header.producer_id] = with_batch(state, header, offset, self._clock.now_ms())
-        log.batches.append(Batch(offset, header.count, memoryview(bytes(entry.data))))
+        for each, data in batches:
+            log.batches.append(Batch(log.tail, each.count, memoryview(bytes(data))))
         log.wake()
         return offset
 
@@ -173,3 +183,11 @@ class MemoryLoglet:
         await self._clock.sleep(0)
         log = self._medium.find(self._link)
         return log if log is not None else self._medium.create(self._link, await self._link.handoff())
+
+
+async def _fetch(stored: Stored) -> Sequence[tuple[BatchHeader, Buffer]]:
+    batches = split_batches(await stored.fetch())
+    count = sum(header.count for header, _ in batches)
+    if count != stored.header.count:
+        raise Corrupt(f"object {stored.key}: {count} records at byte {stored.at}, not {stored.header.count}")
+    return batches

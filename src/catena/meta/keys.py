@@ -16,13 +16,15 @@
 | `llog/{topic_id}/partitions/{p}/meta/compactor-claim` | who works on the partition; ephemeral, gone with its session | whoever works on it | absent; it only saves work |
 | `llog/groups/{group}/state` | GroupHeader and the snapshot of the group's machine; stays, without a snapshot, when the group is deleted | the group's coordinator, or whoever takes over as such | compare-and-set, with a nonce in the value |
 | `llog/group-offsets/{group}/{topic_id}/{chunk}` | OffsetChunk: committed offsets of 100 partitions | the group's coordinator | compare-and-set, in a group with a check of the state; without `transact` never over one of a higher coordinator epoch |
+| `llog/writes/{app}/head` | WriteHead: up to which version an application's writes are done, and the one that is under way | whoever commits or finishes a write of the application | compare-and-set, with a nonce in the value |
+| `llog/writes/{app}/body/{version}.{nonce}/{part}` | a part of what a large write consists of | whoever is about to begin the write | absent; deleted when this version, or a later one, is done |
 | `llog/producer-ids` | the next producer id that nobody has been given | anyone: reserve a block | compare-and-set |
 | `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
 
 Offsets are zero-padded to 20 digits, so that byte order is offset order and a ceiling lookup of an offset finds the run
 that holds it. All keys of one partition share a routing key, so that a sharded store keeps them together; so do those
-of one group. `{group}` is a group id with `=XX` for each byte that can't be in a key. The states of groups lie apart from
-their offsets, so that listing groups does not read offsets.
+of one group, and of one application that writes. `{group}` is a group id with `=XX` for each byte that can't be in a key. The states of groups lie apart from
+their offsets, so that listing groups does not read offsets. `{app}` is an id that is quoted in the same way.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ DOCTOR = f"{ROOT}/doctor/"
 GROUPS = f"{ROOT}/groups/"
 GROUP_OFFSETS = f"{ROOT}/group-offsets/"
 PRODUCER_IDS = f"{ROOT}/producer-ids"
+WRITES = f"{ROOT}/writes/"
 
 WAL_BLOBS = f"{ROOT}/wal-shared/"
 """Prefix of the shared blobs, in the object store."""
@@ -139,6 +142,19 @@ def group_offset_chunk(group_id: str, topic_id: TopicId, chunk: int) -> str:
     return f"{group_offsets(group_id)}{topic_id}/{chunk}"
 
 
+def write_head(app: str) -> str:
+    return f"{WRITES}{quoted_group(app)}/head"
+
+
+def write_bodies(app: str, version: int) -> str:
+    """Bodies of all versions from this one on begin here."""
+    return f"{WRITES}{quoted_group(app)}/body/{version:0{OFFSET_DIGITS}d}"
+
+
+def write_body_part(app: str, version: int, nonce: str, part: int) -> str:
+    return f"{write_bodies(app, version)}.{nonce}/{part:05d}"
+
+
 def compaction(tp: TopicPartition) -> str:
     return partition(tp) + "meta/compaction"
 
@@ -152,7 +168,8 @@ def segment_prefix(tp: TopicPartition) -> str:
 
 
 def segment(tp: TopicPartition, job: str, segment_id: str) -> str:
-    """In the object store. A job's segments lie together: as long as it may finish, they are needed."""
+    """In the object store. A job's segments lie together: as long as it may finish, they are needed. So does what the
+    tasks of a compaction hand over to each other."""
     return f"{segment_prefix(tp)}{job}/{segment_id}"
 
 
@@ -169,6 +186,8 @@ def routing_key(key: str) -> str:
     """What a sharded store routes by: one for all keys of a partition, one for all of a group, else the key itself."""
     if key.startswith((GROUPS, GROUP_OFFSETS)):
         return f"group:{key.split('/', 3)[2]}"
+    if key.startswith(WRITES):
+        return f"write:{key.split('/', 3)[2]}"
     parts = key.split("/", 4)
     if len(parts) == 5 and parts[0] == ROOT and parts[2] == "partitions":
         return f"{parts[1]}:{parts[3]}"

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from catena.config import HttpSettings
 from catena.errors import (
     CatenaError,
     Corrupt,
@@ -51,8 +52,12 @@ from catena.source.splitting import Split
 Presign = Callable[[Sequence[str], float], Awaitable[Sequence[str]]]
 """Addresses by which these objects can be read for so many seconds."""
 
+READ_PATHS = {PLAN_PATH: "POST", links.PATH: "GET"}
 PLANS_AT_ONCE = 4
-MAX_EXTENTS = 500_000
+MAX_EXTENTS = 100_000
+MAX_SPLITS = 20_000
+LINKS_AT_ONCE = 1_000
+"""Then others get their turn."""
 MAX_RANGE_BYTES = 4 << 20
 LAST_BYTE = (1 << 63) - 1
 _RANGE = re.compile(rb"bytes=(\d{1,19})-(\d{0,19})")
@@ -60,17 +65,17 @@ _OCTETS = "application/octet-stream"
 
 
 class ReadAccess:
-    """`token` "": nothing is handed out, and whoever asks is told how to switch it on."""
+    """Without a token in the settings nothing is handed out, and whoever asks is told how to switch it on."""
 
     def __init__(
-        self, node: Node, objects: ObjectStore, presign: Presign | None, token: str, valid_ms: int, clock: Clock
+        self, node: Node, objects: ObjectStore, presign: Presign | None, settings: HttpSettings, clock: Clock
     ) -> None:
         self._node = node
         self._objects = objects
         self._presign = presign
-        self._token = token.encode()
-        self._secret = links.secret_of(token)
-        self._valid_ms = valid_ms
+        self._token = settings.token.encode()
+        self._secret = links.secret_of(settings.token)
+        self._valid_ms = settings.links_valid_ms
         self._clock = clock
         self._plans = asyncio.Semaphore(PLANS_AT_ONCE)
 
@@ -130,7 +135,8 @@ class ReadAccess:
     async def _answer(self, question: Question) -> Answer:
         warnings: list[str] = []
         parse = parse_stream if question.is_stream else parse_batch
-        planner = Planner(self._node, parse(question.options), warnings.append, is_shared=True)
+        options = parse(question.options)
+        planner = Planner(self._node, options, warnings.append, is_shared=True, max_ranges=MAX_SPLITS)
         match question.ask:
             case PlanBatch():
                 return await self._with_links(await planner.plan_batch(), warnings)
@@ -145,18 +151,25 @@ class ReadAccess:
                 return Answer(offsets=latest.end, tails=latest.tails, warnings=warnings)
 
     async def _with_links(self, splits: list[Split], warnings: list[str]) -> Answer:
-        if (count := sum(len(split.extents) for split in splits)) > MAX_EXTENTS:
+        count = sum(len(split.extents) for split in splits)
+        if count > MAX_EXTENTS or len(splits) > MAX_SPLITS:
             raise Rejected(
-                f"the plan has {count} ranges of objects, and a node hands out {MAX_EXTENTS} at a time: read less at "
-                "once (topics, offsets, times, maxOffsetsPerTrigger), or tier the topic"
+                f"the plan has {len(splits)} tasks and {count} ranges of objects, and a node hands out {MAX_SPLITS} "
+                f"and {MAX_EXTENTS} at a time: read less at once (topics, offsets, times, maxOffsetsPerTrigger), or "
+                "tier the topic"
             )
         keys = sorted({extent.key for split in splits for extent in split.extents})
-        if self._presign is not None:
-            addresses: Sequence[str] = await self._presign(keys, self._valid_ms / 1000)
-        else:
-            until_ms = self._clock.now_ms() + self._valid_ms
-            addresses = [links.link(self._secret, key, until_ms) for key in keys]
-        return Answer(splits=splits, links=dict(zip(keys, addresses, strict=True)), warnings=warnings)
+        found: dict[str, str] = {}
+        until_ms = self._clock.now_ms() + self._valid_ms
+        for at in range(0, len(keys), LINKS_AT_ONCE):
+            some = keys[at : at + LINKS_AT_ONCE]
+            if self._presign is not None:
+                addresses: Sequence[str] = await self._presign(some, self._valid_ms / 1000)
+            else:
+                addresses = [links.link(self._secret, key, until_ms) for key in some]
+            found.update(zip(some, addresses, strict=True))
+            await self._clock.sleep(0)
+        return Answer(splits=splits, links=found, warnings=warnings)
 
 
 def _trouble(status: int, error: CatenaError) -> HttpResponse:

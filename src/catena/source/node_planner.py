@@ -9,7 +9,7 @@ import http.client
 import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -59,12 +59,12 @@ class Linked(NamedTuple):
 
 class NodePlanner:
     def __init__(self, address: str, token: str, options: Mapping[str, str], is_stream: bool, clock: Clock) -> None:
-        parts = urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise ConfigError(f"option node is the address of a node, as in http://host:8080, not {address!r}")
+        self._address = _checked(address)
+        token = token.strip()
         if not token:
             raise ConfigError("option token is needed to read through a node, or CATENA_TOKEN in the environment")
-        self._address = f"{parts.scheme}://{parts.netloc}"
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError("option token, or CATENA_TOKEN, has characters that no token has")
         self._token = token
         self._options = {name: value for name, value in options.items() if name.lower() not in LOCAL_OPTIONS}
         self._is_stream = is_stream
@@ -93,7 +93,11 @@ class NodePlanner:
         return [Linked(split, self._links_of(split, answer.links)) for split in answer.splits]
 
     def _links_of(self, split: Split, links: Mapping[str, str]) -> dict[str, str]:
-        return {extent.key: urljoin(self._address, links[extent.key]) for extent in split.extents}
+        return {extent.key: self._absolute(links[extent.key]) for extent in split.extents}
+
+    def _absolute(self, link: str) -> str:
+        """A node may be behind a proxy, below some path, and does not know it."""
+        return f"{self._address}{link}" if link.startswith("/") else link
 
     async def _ask(self, ask: PlanBatch | InitialOffsets | Tails | LatestOffsets | PlanStream) -> Answer:
         body = msgspec.json.encode(Question(self._is_stream, self._options, ask))
@@ -114,7 +118,7 @@ class NodePlanner:
         )
         headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json"}
         try:
-            connection.request("POST", PLAN_PATH, body, headers)
+            connection.request("POST", f"{address.path}{PLAN_PATH}", body, headers)
             response = connection.getresponse()
             status, said = response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
@@ -130,6 +134,19 @@ class NodePlanner:
         for warning in answer.warnings:
             log.warning("goes on without what is lost: %s", warning)
         return answer
+
+
+def _checked(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # looked at, it is checked
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigError("option node is the address of a node, as in http://host:8080")
+    if "@" in parts.netloc:
+        raise ConfigError("option node: no credentials in the address; the option token is for them")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
 def _offsets(answer: Answer) -> StreamOffsets:

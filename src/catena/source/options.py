@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from catena.errors import ConfigError, InvalidTopic
+from catena.meta.keys import is_group_id
 from catena.virtual_log.topics import check_name
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ OTHERS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "includeHeaders",
+    "commitGroup",
     "data",
     "config",
     "node",
@@ -127,6 +129,8 @@ class SourceOptions(NamedTuple):
     token: str | None
     is_stream: bool
     given: Mapping[str, str]
+    commit_group: str | None
+    """Of consumers: a stream's progress is committed as its offsets."""
 
 
 def parse_batch(given: Mapping[str, str]) -> SourceOptions:
@@ -227,7 +231,21 @@ def _parse(options: Given, start: Limit, end: Limit, given: Mapping[str, str], i
         token=options.text("token"),
         is_stream=is_stream,
         given=dict(given),
+        commit_group=_commit_group(options, is_stream),
     )
+
+
+def _commit_group(options: Given, is_stream: bool) -> str | None:
+    group = options.text("commitGroup")
+    if group is None:
+        return None
+    if not is_stream:
+        raise ConfigError("option commitGroup: only a stream makes progress; leave it out of a batch query")
+    if "node" in options:
+        raise ConfigError("option commitGroup needs the stores themselves; leave it out, or use data or config")
+    if not is_group_id(group):
+        raise ConfigError(f"option commitGroup: {group!r} can't be the id of a group")
+    return group
 
 
 def _subscription(options: Given) -> Subscription:

@@ -15,10 +15,20 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from catena.errors import Contended, DataLoss, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from catena.errors import (
+    ConfigError,
+    Contended,
+    DataLoss,
+    OffsetOutOfRange,
+    Rejected,
+    UnknownPartition,
+    UnknownTopic,
+)
+from catena.groups.patterns import TopicPattern
 from catena.node import Node
 from catena.runtime.tasks import map_bounded
 from catena.source import planning
+from catena.source.group_commits import GroupCommits
 from catena.source.offsets import StreamOffsets
 from catena.source.options import Assigned, Limit, SourceOptions, Subscribed, SubscribedPattern
 from catena.source.planning import Bounds, OffsetRange, Planned, Resolved, TopicView, View
@@ -32,6 +42,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 32
 MAX_TRIES = 10
+MAX_RANGES = 1_000_000
+"""That a plan is cut into."""
 MAX_NAMED = 5
 
 
@@ -51,12 +63,17 @@ class Planner:
         options: SourceOptions,
         warn: Callable[[str], None] | None = None,
         is_shared: bool = False,
+        max_ranges: int = MAX_RANGES,
     ) -> None:
-        """`warn` is told what is lost, where that is no error. A node that others use as well keeps their logs open."""
+        """`warn` is told what is lost, where that is no error. A node that others use as well keeps their logs open,
+        and matches patterns in linear time."""
         self._node = node
         self._options = options
         self._warn = warn or (lambda loss: log.warning("goes on without what is lost: %s", loss))
         self._is_shared = is_shared
+        self._max_ranges = max_ranges
+        group = options.commit_group
+        self._group_commits = None if group is None else GroupCommits(node.meta, group)
         self._topics: dict[TopicId, TopicRecord] = {}
         """Those that the last view is of."""
 
@@ -83,6 +100,11 @@ class Planner:
         view = await self._look(must_exist=False)
         seen = view if target is None else planning.capped(view, target, start)
         return Latest(planning.advance(start, seen, max_offsets), planning.tails(view))
+
+    async def commit(self, end: StreamOffsets) -> None:
+        """A batch up to here is done: told to the consumer group that the options name, if they name one."""
+        if self._group_commits is not None:
+            await self._group_commits.commit(end)
 
     async def plan_stream(self, start: StreamOffsets, end: StreamOffsets) -> list[Split]:
         moved = {
@@ -120,8 +142,8 @@ class Planner:
     async def _find_topics(self, must_exist: bool) -> list[TopicRecord]:
         subscription = self._options.subscription
         if isinstance(subscription, SubscribedPattern):
-            whole = re.compile(subscription.pattern)
-            return [topic for topic in await self._node.topics.list() if whole.fullmatch(topic.name)]
+            matches = self._matcher(subscription.pattern)
+            return [topic for topic in await self._node.topics.list() if matches(topic.name)]
         names = list(subscription.topics if isinstance(subscription, Subscribed) else subscription.partitions)
         found = await map_bounded(AT_ONCE, self._find_topic, names)
         if must_exist:
@@ -129,6 +151,14 @@ class Planner:
                 if topic is None:
                     raise UnknownTopic(name)
         return [topic for topic in found if topic is not None]
+
+    def _matcher(self, pattern: str) -> Callable[[str], object]:
+        if not self._is_shared:
+            return re.compile(pattern).fullmatch
+        try:
+            return TopicPattern(pattern).matches
+        except ValueError as error:
+            raise ConfigError(f"option subscribePattern: {error}") from None
 
     async def _find_topic(self, name: str) -> TopicRecord | None:
         try:
@@ -164,9 +194,21 @@ class Planner:
 
     async def _split(self, planned: Planned) -> list[Split]:
         self._report(planned.losses)
+        self._check_ranges(planned.ranges)
         ranges = cut_by_offsets(planned.ranges, self._options.min_partitions, self._options.max_records_per_partition)
         by_partition = [list(group) for _, group in itertools.groupby(ranges, lambda each: each.tp)]
         return [split for splits in await map_bounded(AT_ONCE, self._find_splits, by_partition) for split in splits]
+
+    def _check_ranges(self, ranges: Sequence[OffsetRange]) -> None:
+        """Before they are made: there may be as many as records."""
+        most, offsets = self._options.max_records_per_partition, sum(each.size for each in ranges)
+        by_records = len(ranges) if most is None else sum(-(-each.size // most) for each in ranges)
+        wanted = max(by_records, min(self._options.min_partitions or 0, offsets))
+        if wanted > self._max_ranges:
+            raise Rejected(
+                f"options minPartitions and maxRecordsPerPartition ask for {wanted} tasks, and there can be "
+                f"{self._max_ranges}: ask for fewer, or read less at once"
+            )
 
     async def _find_splits(self, ranges: Sequence[OffsetRange]) -> list[Split]:
         """Of neighbouring ranges of one partition."""

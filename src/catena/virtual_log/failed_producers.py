@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from catena.formats.record_batch import BatchHeader
-from catena.loglets.base import Entry
+from catena.loglets.base import Entry, Stored
 
 MAX_PRODUCERS = 1000
 """Of one log. The oldest is forgotten."""
@@ -30,7 +30,7 @@ class FailedProducers:
     def __init__(self) -> None:
         self._failed: dict[tuple[int, int], _Failed] = {}
 
-    def admit(self, entry: Entry, now: float) -> Entry:
+    def admit(self, entry: Entry | Stored, now: float) -> Entry | Stored:
         """The entry as it is handed to a link. The mark stays until a batch is in the log: when the one that failed
         comes again, batches that were called before it may still be on their way to another link."""
         if not self._failed or not entry.header.has_producer:

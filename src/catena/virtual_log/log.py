@@ -27,7 +27,7 @@ from catena.errors import (
     UnknownTopic,
 )
 from catena.formats.records import NO_TIMESTAMP, iter_records
-from catena.loglets.base import Batch, Entry, LinkSpec, Loglet, Run
+from catena.loglets.base import Batch, Entry, LinkSpec, Loglet, Run, Stored
 from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.runtime import Clock
@@ -90,8 +90,11 @@ class VirtualLog:
         self._seen_tail: Offset = 0
         """The log reaches at least to here."""
 
-    async def append(self, entry: Entry) -> Offset:
-        """Append one batch; return the offset of its first record. Calls take their offsets in their order."""
+    async def append(self, entry: Entry | Stored) -> Offset:
+        """Append one batch; return the offset of its first record. Calls take their offsets in their order.
+
+        What is stored already may be several batches; StaleView: it is too late for it without another look.
+        """
         before, place = self._newest, Place()
         self._newest = place
         try:
@@ -103,7 +106,7 @@ class VirtualLog:
                     admitted = self._failed.admit(entry, self._clock.monotonic())
                     place.hand_to(link.epoch)
                     try:
-                        offset = await self.loglet(link).append(admitted)
+                        offset = await _hand_over(self.loglet(link), admitted)
                     except Sealed:
                         self._sealed_epoch = max(self._sealed_epoch, link.epoch)
                     else:
@@ -427,6 +430,10 @@ class VirtualLog:
 
     async def _pause(self, hop: int) -> None:
         await self._clock.sleep(HOP_PAUSE_S * min(hop, 10))
+
+
+def _hand_over(loglet: Loglet, entry: Entry | Stored) -> Awaitable[Offset]:
+    return loglet.append(entry) if isinstance(entry, Entry) else loglet.append_stored(entry)
 
 
 def _tombstone(chain: Chain) -> Chain:

@@ -82,6 +82,11 @@ class TopicSettings(msgspec.Struct, frozen=True):
     """How far the time of a record may lie behind the clock; None: as far as it likes."""
     timestamp_after_max_ms: int | None
     compact: bool
+    delete_retention_ms: int
+    """How long a compacted log keeps the mark of a deleted key after it was first cleaned."""
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int | None
+    min_dirty_ratio: float
     retention_ms: int | None
     """None: for ever. So it is also if the cleanup policy does not say `delete`."""
     retention_bytes: int | None
@@ -131,6 +136,10 @@ def _settings(configs: tuple[tuple[str, str], ...]) -> TopicSettings:
         timestamp_before_max_ms=_bound(value("message.timestamp.before.max.ms")),
         timestamp_after_max_ms=_bound(value("message.timestamp.after.max.ms")),
         compact="compact" in policies,
+        delete_retention_ms=value("delete.retention.ms"),
+        min_compaction_lag_ms=value("min.compaction.lag.ms"),
+        max_compaction_lag_ms=_bound(value("max.compaction.lag.ms")),
+        min_dirty_ratio=value("min.cleanable.dirty.ratio"),
         retention_ms=_bound(value("retention.ms")) if deletes else None,
         retention_bytes=_bound(value("retention.bytes")) if deletes else None,
         min_insync_replicas=value("min.insync.replicas"),
@@ -217,6 +226,16 @@ def _only(parse: Callable[[str], Any], taken: Any, reason: str) -> Callable[[str
     return parse_only
 
 
+def _schemas(text: str) -> str:
+    try:
+        found = msgspec.json.decode(text or "{}", type=dict[int, Any], strict=False)
+    except msgspec.MsgspecError:
+        raise ValueError("is no JSON object of schema ids and schemas") from None
+    if any(not isinstance(schema, str | dict) for schema in found.values()):
+        raise ValueError("has a schema that is neither a text nor a JSON object")
+    return text
+
+
 _LONG = _number(0, INT64_MAX)
 _LONG_FROM_1 = _number(1, INT64_MAX)
 _NO_TIER = "a diskless log is in the object store from the start, so there is nothing to move there"
@@ -229,8 +248,8 @@ CATALOGUE: Mapping[str, TopicConfig] = {
     for config in (
         TopicConfig(
             "cleanup.policy", _T.LIST, "delete", Kept.ACTS,
-            "What becomes of old records: delete removes them by retention.ms and retention.bytes; compact may keep "
-            "the last record of each key only. A log that is not compacted yet is a legal one, and none is so far.",
+            "What becomes of old records: delete removes them by retention.ms and retention.bytes; compact keeps the "
+            "last record of each key, once catena pipeline has tiered and compacted them.",
             _policies,
         ),
         TopicConfig(
@@ -255,8 +274,8 @@ CATALOGUE: Mapping[str, TopicConfig] = {
             _only(_number(-131072, 22), 3, _NO_LEVELS),
         ),
         TopicConfig(
-            "delete.retention.ms", _T.LONG, str(DAY_MS), Kept.HOLDS,
-            "How long a compacted log keeps the mark of a deleted key at least. Marks stay with the other records.",
+            "delete.retention.ms", _T.LONG, str(DAY_MS), Kept.ACTS,
+            "How long a compacted log keeps the mark of a deleted key at least, from its first compaction on.",
             _LONG,
         ),
         TopicConfig(
@@ -306,9 +325,10 @@ CATALOGUE: Mapping[str, TopicConfig] = {
             _only(_number(-2, INT64_MAX), -2, _NO_TIER),
         ),
         TopicConfig(
-            "max.compaction.lag.ms", _T.LONG, str(INT64_MAX), Kept.ONLY,
-            "After how long a record is subject to compaction at the latest.",
-            _only(_LONG_FROM_1, INT64_MAX, "logs are not compacted yet, so none can be by a given time"),
+            "max.compaction.lag.ms", _T.LONG, str(INT64_MAX), Kept.ACTS,
+            "After how long a record is subject to compaction at the latest, whatever min.cleanable.dirty.ratio says; "
+            "catena pipeline has to have tiered it, and looks every few minutes.",
+            _LONG_FROM_1,
         ),
         TopicConfig(
             "max.message.bytes", _T.INT, "1048588", Kept.ACTS,
@@ -337,12 +357,12 @@ CATALOGUE: Mapping[str, TopicConfig] = {
             _one_of("CreateTime", "LogAppendTime"),
         ),
         TopicConfig(
-            "min.cleanable.dirty.ratio", _T.DOUBLE, "0.5", Kept.HOLDS,
-            "How much of a log has to be new before it is compacted. No log is compacted before that.",
+            "min.cleanable.dirty.ratio", _T.DOUBLE, "0.5", Kept.ACTS,
+            "How much of what is tiered has to be new before it is compacted.",
             _fraction,
         ),
         TopicConfig(
-            "min.compaction.lag.ms", _T.LONG, "0", Kept.HOLDS,
+            "min.compaction.lag.ms", _T.LONG, "0", Kept.ACTS,
             "How long a record is safe from compaction at least.",
             _LONG,
         ),
@@ -401,6 +421,46 @@ CATALOGUE: Mapping[str, TopicConfig] = {
             "segment.ms", _T.LONG, str(7 * DAY_MS), Kept.HOLDS,
             "How old a segment file may become. There are none; retention does not wait for one to be closed.",
             _LONG_FROM_1,
+        ),
+        TopicConfig(
+            "table.commit.interval.ms", _T.LONG, "60000", Kept.ACTS,
+            "How long after its append a record is in the topic's table at the latest, where the pipeline runs.",
+            _LONG_FROM_1,
+        ),
+        TopicConfig(
+            "table.enable", _T.BOOLEAN, "false", Kept.ACTS,
+            "Whether the pipeline keeps a table of the topic's records, which outlives them.",
+            _boolean,
+        ),
+        TopicConfig(
+            "table.format", _T.STRING, "delta", Kept.ACTS,
+            "What the table is: delta or iceberg. Another one begins a new table.",
+            _one_of("delta", "iceberg"),
+        ),
+        TopicConfig(
+            "table.retention.ms", _T.LONG, "-1", Kept.ACTS,
+            "How old a day of the table may become before it is dropped, whatever the topic keeps; -1: any age.",
+            _number(-1, INT64_MAX),
+        ),
+        TopicConfig(
+            "table.schemas", _T.STRING, "", Kept.ACTS,
+            "Schemas by id, as a JSON object, for values that begin with a schema registry's id.",
+            _schemas,
+        ),
+        TopicConfig(
+            "table.target.file.bytes", _T.LONG, str(128 << 20), Kept.ACTS,
+            "How large the table's files become; smaller ones are made into larger ones.",
+            _number(1, 1 << 30),
+        ),
+        TopicConfig(
+            "table.value.format", _T.STRING, "raw", Kept.ACTS,
+            "What values are: raw bytes in one column, or json, avro or protobuf, with a column for each field.",
+            _one_of("raw", "json", "avro", "protobuf"),
+        ),
+        TopicConfig(
+            "table.value.schema", _T.STRING, "", Kept.ACTS,
+            "The schema of values that do not name one themselves: a JSON schema, an Avro schema, a .proto file.",
+            lambda text: text,
         ),
         TopicConfig(
             "unclean.leader.election.enable", _T.BOOLEAN, "false", Kept.HOLDS,

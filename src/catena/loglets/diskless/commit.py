@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from catena.errors import CatenaError, Contended, OutcomeUnknown, StoreUnavailable
-from catena.loglets.base import LinkSpec
+from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.partition import KnownProducer, Partition, Run
 from catena.loglets.diskless.plan import Plan, ProducerEpoch
 from catena.loglets.diskless.tail_cache import TailCache
@@ -68,7 +68,8 @@ class Work:
         """The plan has come true: tell each appender what it has for them."""
         assert self.plan is not None
         for offset, entry in self.plan.placed:
-            self._tail_cache.add(self.partition.tp, offset, entry)
+            if isinstance(entry, Entry):
+                self._tail_cache.add(self.partition.tp, offset, entry)
         if self.plan.placed:
             self.partition.see_tail(self.plan.control.next)
         for producer_id, state in self.plan.producers.items():

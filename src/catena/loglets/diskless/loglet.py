@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Stored, Tail
 from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.commit import Committer, CommitWay
 from catena.loglets.diskless.commit_by_group import CommitByGroup
@@ -77,6 +77,9 @@ class DisklessLoglet:
 
     async def append(self, entry: Entry) -> Offset:
         return await self._node.writer.append(self._partition, self._link, entry)
+
+    async def append_stored(self, stored: Stored) -> Offset:
+        return await self._node.writer.append_stored(self._partition, self._link, stored)
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         return await self._node.reader.read(self._partition, self._link, offset, max_bytes)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from catena.errors import CatenaError, Sealed
-from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.base import Entry, LinkSpec, Stored
 from catena.loglets.diskless.plan import ProducerEpoch
 from catena.loglets.diskless.records import Control, decode_control, decode_producer
 from catena.loglets.pieces import Places
@@ -45,7 +45,7 @@ class Run:
         self.link = link
         self.size = 0
         self._released = released
-        self.entries: list[Entry] = []
+        self.entries: list[Entry | Stored] = []
         self.waiters: list[asyncio.Future[Offset]] = []
         self.data_key = ""
         self.byte_offset = 0
@@ -53,10 +53,10 @@ class Run:
         self.deadline = 0.0
         self.uploaded = False
 
-    def add(self, entry: Entry, waiter: asyncio.Future[Offset]) -> None:
+    def add(self, entry: Entry | Stored, waiter: asyncio.Future[Offset]) -> None:
         self.entries.append(entry)
         self.waiters.append(waiter)
-        self.size += len(entry.data)
+        self.size += entry.size
 
     def release(self) -> None:
         """Its entries are no longer held here, whatever became of them."""
@@ -136,7 +136,7 @@ class Partition:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def note_failed(self, entries: Sequence[Entry]) -> None:
+    def note_failed(self, entries: Sequence[Entry | Stored]) -> None:
         for entry in entries:
             if entry.header.has_producer:
                 producer = ProducerEpoch(entry.header.producer_id, entry.header.producer_epoch)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from catena.errors import OutOfOrderSequence, ProducerFenced, Rejected, Sealed
-from catena.loglets.base import Entry, LinkSpec
+from catena.errors import OutOfOrderSequence, ProducerFenced, Rejected, Sealed, StaleView
+from catena.loglets.base import Entry, LinkSpec, Stored
 from catena.loglets.diskless.records import Control, IndexEntry
 from catena.loglets.producers import ProducerState, check_first, find_duplicate, unexpired, with_batch
 from catena.types import Offset
 
-Answer: TypeAlias = Offset | Rejected
+Answer: TypeAlias = Offset | Rejected | StaleView
 
 
 class ProducerEpoch(NamedTuple):
@@ -28,7 +28,7 @@ class StoredRun(Protocol):
     """Consecutive entries of one partition that lie one after the other in one blob."""
 
     @property
-    def entries(self) -> Sequence[Entry]: ...
+    def entries(self) -> Sequence[Entry | Stored]: ...
     @property
     def data_key(self) -> str: ...
     @property
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     """The states that the commit changes."""
     answers: list[list[Answer]]
     """By run and entry."""
-    placed: list[tuple[Offset, Entry]]
+    placed: list[tuple[Offset, Entry | Stored]]
     """The entries that are new, each with the offset it gets."""
 
     @property
@@ -87,15 +87,18 @@ def make_plan(
     changed: dict[int, ProducerState] = {}
     index: list[IndexEntry] = []
     answers: list[list[Answer]] = []
-    placed: list[tuple[Offset, Entry]] = []
+    placed: list[tuple[Offset, Entry | Stored]] = []
     offset = control.next
     for run in runs:
         told: list[Answer] = []
         position = run.byte_offset
         for entry in run.entries:
-            header, size = entry.header, len(entry.data)
+            header, size = entry.header, entry.size
             answer: Answer | None = None
-            if header.has_producer:
+            if isinstance(entry, Stored) and now_ms >= entry.not_after_ms:
+                # The same clock, read once, says whether producers are forgotten: nothing can come between the two.
+                answer = StaleView(f"{entry.key} comes too late: look again whether its batches are in the log")
+            elif header.has_producer:
                 try:
                     producer = ProducerEpoch(header.producer_id, header.producer_epoch)
                     check_first(producers[header.producer_id], header, entry.not_before)

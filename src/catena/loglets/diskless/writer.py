@@ -8,6 +8,9 @@ parallel; commits keep the order in which entries of a partition came in, whiche
 
 Crash before or during the upload: nothing is in the log. After it: an orphan, which vacuum collects. An upload of
 unknown outcome is done again under a new name, for the same reason.
+
+What others have stored before lines up for commit at once. Nothing of it is held here; a crash before the commit leaves
+it to whoever handed it over.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from catena.errors import (
     StoreUnavailable,
 )
 from catena.formats import wal_blob
-from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.base import Entry, LinkSpec, Stored
 from catena.loglets.diskless.commit import MAX_ENTRIES_PER_COMMIT, Committer
 from catena.loglets.diskless.partition import Partition, Run
 from catena.meta import keys
@@ -90,6 +93,7 @@ class Writer:
         self._uploads = 0
         self._held_bytes = 0
         self._runs_in_flight = 0
+        self._stored_runs = 0
         self._pump_scheduled = False
         self._closing = False
         self._delay: asyncio.TimerHandle | None = None
@@ -108,6 +112,26 @@ class Writer:
         self._hold(partition, link, entry, waiter, size)
         return await waiter
 
+    async def append_stored(self, partition: Partition, link: LinkSpec, stored: Stored) -> Offset:
+        if self._closing:
+            raise StoreUnavailable("the node is shutting down")
+        if any(held is partition for held, _ in self._forming.runs):
+            # What is appended later must not join what stands before it in the line.
+            self._full.append(self._forming)
+            self._forming = _Blob()
+            self._pump_soon()
+        waiter: asyncio.Future[Offset] = asyncio.get_running_loop().create_future()
+        run = Run(partition, link, self._stored_released)
+        run.add(stored, waiter)
+        run.data_key, run.byte_offset, run.created_at_ms = stored.key, stored.at, stored.created_at_ms
+        run.deadline = self._clock.monotonic() + self._settings.commit_deadline_ms / 1000
+        run.uploaded = True
+        partition.runs.append(run)
+        self._stored_runs += 1
+        self._idle.clear()
+        self._committer.submit([partition])
+        return await waiter
+
     async def drain(self) -> None:
         """Return once everything that was taken is answered."""
         await self._idle.wait()
@@ -124,6 +148,7 @@ class Writer:
         run = blob.runs.get((partition, link.epoch))
         if run is None:
             run = blob.runs[partition, link.epoch] = Run(partition, link, self._released)
+            partition.runs.append(run)
         run.add(entry, waiter)
         blob.size += size
         self._held_bytes += size
@@ -135,6 +160,9 @@ class Writer:
         ):
             self._full.append(blob)
             self._forming = _Blob()
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
         if not self._pump_scheduled:
             # Not yet: what else is appended in this turn of the loop comes along.
             self._pump_scheduled = True
@@ -171,8 +199,6 @@ class Writer:
             self._delay.cancel()
             self._delay = None
         runs = list(blob.runs.values())
-        for run in runs:
-            run.partition.runs.append(run)
         self._uploads += 1
         self._runs_in_flight += len(runs)
         self._tasks.spawn("upload", self._upload(runs))
@@ -226,16 +252,22 @@ class Writer:
     def _released(self, size: int) -> None:
         self._held_bytes -= size
         self._runs_in_flight -= 1
-        if self._held_bytes == 0:
-            self._idle.set()
+        self._look_if_idle()
         if not self._pump_scheduled and not self._tasks.closed:
             self._pump_scheduled = True
             asyncio.get_running_loop().call_soon(self._pump)
+
+    def _stored_released(self, _size: int) -> None:
+        self._stored_runs -= 1
+        self._look_if_idle()
+
+    def _look_if_idle(self) -> None:
+        if self._held_bytes == 0 and self._stored_runs == 0:
+            self._idle.set()
 
 
 def _section(run: Run) -> wal_blob.Section:
     topic, topic_id, number = run.link.partition
     count = sum(entry.header.count for entry in run.entries)
-    return wal_blob.Section(
-        topic, topic_id, number, count, wal_blob.KAFKA_BATCH_V2, [entry.data for entry in run.entries]
-    )
+    bodies = [entry.data for entry in run.entries if isinstance(entry, Entry)]
+    return wal_blob.Section(topic, topic_id, number, count, wal_blob.KAFKA_BATCH_V2, bodies)

@@ -15,7 +15,7 @@ import msgspec
 
 from catena.errors import Corrupt, Sealed, StaleView
 from catena.formats.manifest import Manifest
-from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Tail
+from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Stored, Tail
 from catena.loglets.pieces import Lane, PieceReader, Places
 from catena.loglets.tiered.catalog import Catalog
 from catena.loglets.tiered.reader import Reader
@@ -60,6 +60,9 @@ class TieredLoglet:
 
     async def append(self, entry: Entry) -> Offset:
         raise Sealed(f"{self._link.partition}: {entry.header.count} records cannot be appended to what is tiered")
+
+    async def append_stored(self, stored: Stored) -> Offset:
+        raise Sealed(f"{self._link.partition}: {stored.header.count} records cannot be appended to what is tiered")
 
     async def read(self, offset: Offset, max_bytes: int) -> list[Batch]:
         manifest = await self._manifest()

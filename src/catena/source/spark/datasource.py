@@ -9,6 +9,8 @@ from catena.columns import schema as columns
 from catena.errors import ConfigError
 from catena.source.options import parse_batch, parse_stream, wants_headers
 from catena.source.spark.readers import BatchReader, StreamReader, open_stream_reader
+from catena.source.spark.writers import BatchWriter, StreamWriter
+from catena.source.write_options import parse_batch_write, parse_stream_write
 
 FORMAT = "catena"
 
@@ -40,6 +42,12 @@ class CatenaSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return open_stream_reader(parse_stream(self.options), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(parse_batch_write(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(parse_stream_write(self.options), schema, overwrite)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

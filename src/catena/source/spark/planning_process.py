@@ -17,6 +17,7 @@ from catena.config import Settings, load
 from catena.node import Node
 from catena.runtime import SystemClock, SystemEntropy
 from catena.source.node_planner import Linked, NodePlanner
+from catena.source.offsets import StreamOffsets
 from catena.source.options import SourceOptions
 from catena.source.planner import Planner
 from catena.source.spark.task_process import Links, Task
@@ -56,6 +57,16 @@ class PlanningProcess:
 
     def plan(self, question: Callable[[AnyPlanner], Awaitable[Sequence[Split | Linked]]]) -> list[Task]:
         return [self._task(each) for each in self.ask(question)]
+
+    def commit(self, offsets: StreamOffsets) -> None:
+        if self._options.commit_group is None:
+            return
+
+        async def commit(planner: AnyPlanner) -> None:
+            assert isinstance(planner, Planner), "options that name a group name no node"
+            await planner.commit(offsets)
+
+        self.ask(commit)
 
     def close(self) -> None:
         if self._opened is not None:

@@ -70,6 +70,10 @@ class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(partition, self._columns)
 
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark calls it when the next batch is planned: it is not told of the last one of Trigger.AvailableNow."""
+        self.process.commit(offsets.decode(end))
+
     def stop(self) -> None:
         self.process.close()
 
