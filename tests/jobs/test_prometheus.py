@@ -10,12 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from catena.jobs.figures import AuditFigures, Figures, RetentionCounts, VacuumCounts
 from catena.jobs.prometheus import exposition
+from catena.pipeline.compact_passes import CompactCounts
 from catena.pipeline.lag import Lag
 from catena.pipeline.passes import TierCounts
 from catena.pipeline.renewed_work import Renewals
 from catena.pipeline.service import JobCounts, Ran
 from catena.pipeline.stages import StageTime
 from catena.pipeline.work import Usage
+from catena.tables.figures import TableFigures
 
 
 def figures(**changes: Any) -> Figures:
@@ -25,6 +27,8 @@ def figures(**changes: Any) -> Figures:
         lag=Lag(),
         pending={},
         stages={},
+        compact=CompactCounts(),
+        tables={},
         retention=RetentionCounts(),
         vacuum=VacuumCounts(),
         audit=None,
@@ -45,7 +49,9 @@ def told(figures: Figures) -> dict[tuple[str, ...], float]:
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"catena_pipeline_[a-z_]+[a-z]", name) for name in names)
     samples = [sample for family in families for sample in family.samples]
-    labels = {label for sample in samples for label in sample.labels}
+    of_tables = [sample for sample in samples if sample.name.startswith("catena_pipeline_table_")]
+    assert all(set(sample.labels) == {"topic"} for sample in of_tables), "there is one for each, and no more"
+    labels = {label for sample in samples if sample not in of_tables for label in sample.labels}
     assert labels <= {"job", "outcome", "recovery", "stage", "state", "by", "kind"}, "each has few values"
     return {(sample.name.removeprefix("catena_pipeline_"), *sample.labels.values()): sample.value for sample in samples}
 
@@ -126,3 +132,24 @@ def test_requests_and_their_price() -> None:
     assert found["object_store_requests_total", "tasks", "get"] == 7
     assert found["object_store_requests_total", "driver", "put"] == 1000
     assert found["object_store_requests_cost_usd_total",] == 0.005003
+
+
+def test_compaction() -> None:
+    counts = CompactCounts(2, {"compacted": 1, "failed": 3}, 100, 90, 5000, 4000, 7)
+    found = told(figures(compact=counts))
+    assert found["compact_partitions",] == 2
+    assert found["compact_partition_outcomes_total", "failed"] == 3
+    assert (found["compact_records_total",], found["compact_removed_records_total",]) == (100, 90)
+    assert (found["compact_bytes_total",], found["compact_freed_bytes_total",]) == (5000, 4000)
+    assert found["compact_tombstones_total",] == 7
+
+
+def test_tables() -> None:
+    own = TableFigures(rows=5, bytes=70, dead_letters=1, records_behind=3, behind_ms=1500, freshness_ms=900)
+    found = told(figures(tables={"orders": own, "plain": TableFigures()}))
+    assert found["table_rows_total", "orders"] == 5
+    assert found["table_dead_letters_total", "orders"] == 1
+    assert found["table_lag_records", "orders"] == 3
+    assert found["table_lag_seconds", "orders"] == 1.5
+    assert found["table_freshness_seconds", "orders"] == 0.9
+    assert found["table_rows_total", "plain"] == 0

@@ -42,6 +42,9 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
         assert [(job, each["last_at_ms"]) for job, each in health["jobs"].items()] == [
             ("retention", None),
             ("tier", None),
+            ("compact", None),
+            ("tables", None),
+            ("tables-upkeep", None),
             ("vacuum", None),
             ("audit", None),
         ]
@@ -50,7 +53,8 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
         health = await get_json(running, "/health")
         assert (health["status"], health["failing"], health["failing_partitions"]) == ("ending", [], 0)
         outcomes = {job: each["last_outcome"] for job, each in health["jobs"].items()}
-        assert outcomes == {"retention": "good", "tier": "good", "vacuum": "good", "audit": None}
+        assert outcomes.pop("audit") is None
+        assert outcomes == dict.fromkeys(("retention", "tier", "compact", "tables", "tables-upkeep", "vacuum"), "good")
         metrics = await get_json(running, "/metrics")
         assert metrics["tier"]["outcomes"] == {"tiered": 1}
         assert metrics["lag"]["records"] == 0
@@ -103,8 +107,19 @@ async def test_a_topic_that_is_not_there_is_told_at_once(tmp_path: Path) -> None
             pass
 
 
+EVERY_MS = ServiceSettings(
+    every_ms=1,
+    retention_every_ms=1,
+    compact_every_ms=1,
+    tables_every_ms=1,
+    tables_upkeep_every_ms=1,
+    vacuum_every_ms=1,
+    audit_every_ms=1,
+)
+
+
 async def test_all_jobs_beside_each_other_and_beside_a_writer(tmp_path: Path) -> None:
-    settings = await settings_in(tmp_path, service=ServiceSettings(1, 1, 1, 1))
+    settings = await settings_in(tmp_path, service=EVERY_MS)
     values: list[bytes] = []
     async with jobs.open_service(settings, inline(settings)) as running:
         serving = asyncio.ensure_future(running.service.run())
@@ -115,7 +130,7 @@ async def test_all_jobs_beside_each_other_and_beside_a_writer(tmp_path: Path) ->
         running.service.end()
         await serving
         assert running.state.troubles == []
-        assert [counts.last_error for counts in running.service.counts.values()] == [""] * 4
+        assert [counts.last_error for counts in running.service.counts.values()] == [""] * 7
         assert running.state.figures.tier.outcomes["tiered"] > 1
     async with catena.open(tmp_path) as log:
         assert [record.value async for record in log.read("a", partition=0)] == values

@@ -78,6 +78,8 @@ async def test_one_after_the_other(settings: Settings, tmp_path: Path) -> None:
         assert (service.jobs.retention.trimmed, service.jobs.retention.records) == (1, 2)
         assert await service.run("tier") == Ran("good")
         assert service.jobs.passes.counts.outcomes == {"tiered": 2}
+        assert await service.run("compact") == Ran("good")
+        assert service.jobs.compact_passes.counts.partitions == 0
         make_old(tmp_path)
         assert await service.run("vacuum") == Ran("good")
         found = service.jobs.vacuum
@@ -146,3 +148,20 @@ async def test_nothing_is_done_on_a_meta_store_that_was_set_back(settings: Setti
             with pytest.raises(MetaBehind):
                 await service.run(name)
         assert service.jobs.passes.counts.outcomes == {}
+
+
+async def test_topics_that_ask_for_it_are_compacted(settings: Settings, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="what compacts comes with the spark extra")
+    async with catena.open(tmp_path) as log:
+        await log.create_topic("c", 1)
+        await log.node.topics.alter_configs("c", lambda _: {"cleanup.policy": "compact"})
+        for number in range(5):
+            await log.append("c", f"{number}", key="same")
+    async with opened(settings) as service:
+        await service.run("tier")
+        assert await service.run("compact") == Ran("good")
+        counts = service.jobs.compact_passes.counts
+        assert (counts.partitions, counts.records_removed) == (1, 4)
+    async with opened(settings, jobs.Which("other")) as service:
+        assert await service.run("compact") == Ran("good")
+        assert service.jobs.compact_passes.counts.partitions == 0

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from catena.cli import chain, cluster, consume, doctor, pipeline, produce, serve, topic
+from catena.cli import chain, cluster, consume, doctor, pipeline, produce, serve, sql, topic
 from catena.cli.options import Common, Config, Data, Debug
 from catena.cli.output import give_up_closed_output, reopen_closed_streams, survive_narrow_encodings
 
@@ -19,6 +19,7 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
   catena consume orders --from earliest
   catena consume orders --from latest --follow
   catena chain orders 0
+  catena sql "select count(*) from orders"
 
 [bold]For Kafka clients[/bold]
 
@@ -28,6 +29,7 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
 [bold]For what is old[/bold]
 
   catena pipeline tier               large segments instead of many small pieces, on Spark
+  catena pipeline compact            the last record of each key only, in topics that ask for it
   catena pipeline run                the same pass after pass, as a service
   catena pipeline vacuum, audit      delete what nothing refers to; look whether all is sound
 
@@ -67,6 +69,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.command()(serve.serve)
 app.command()(produce.produce)
 app.command()(consume.consume)
+app.command()(sql.sql)
 app.command()(chain.chain)
 app.command()(doctor.doctor)
 

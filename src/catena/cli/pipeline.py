@@ -7,13 +7,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import structs
 
 from catena.cli.options import Config, Data, Debug, Json, common
 from catena.cli.output import count, print_columns, print_json
+from catena.cli.pipeline_compact import compact, print_compacted
+from catena.cli.pipeline_options import DryRun, Master, OnPartition, OnTopic, Remote, which_of
+from catena.cli.pipeline_tables import print_tables, tables
 from catena.cli.progress import showing, showing_vacuum
 from catena.cli.running import FAILED, reporting, require_log
 from catena.errors import ConfigError
@@ -39,26 +42,9 @@ and nothing is lost or doubled. They need the spark extra: [cyan]pip install 'ca
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
-OnTopic: TypeAlias = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only this one.", show_default=False)
-]
-OnPartition: TypeAlias = Annotated[
-    int | None, typer.Option("--partition", min=0, help="Only this one of the topic.", show_default=False)
-]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")]
-Master: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="Spark's master: local[4], spark://HOST:7077, k8s://... This machine if nothing is said.",
-        show_default=False,
-    ),
-]
-Remote: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://HOST:15002.", show_default=False),
-]
+
+app.command()(compact)
+app.command()(tables)
 
 
 @app.command()
@@ -94,7 +80,7 @@ def tier(
 
         settings = options.load_settings()
         require_log(settings)
-        which = _which(topic, partition)
+        which = which_of(topic, partition)
         with showing("tiering", not as_json) as show:
             work = jobs.on_spark(settings, master, remote)
             report = asyncio.run(jobs.tier(settings, which, _offset(force_up_to), dry_run, work, show))
@@ -127,7 +113,7 @@ def retention(
 
         settings = options.load_settings()
         require_log(settings)
-        report = asyncio.run(jobs.retention(settings, _which(topic, partition), dry_run))
+        report = asyncio.run(jobs.retention(settings, which_of(topic, partition), dry_run))
         if as_json:
             print_json(report)
         else:
@@ -194,7 +180,7 @@ def audit(
         require_log(settings)
         with showing("auditing", not as_json) as show:
             work = jobs.on_spark(settings, master, remote)
-            report = asyncio.run(jobs.audit(settings, _which(topic, partition), work, show))
+            report = asyncio.run(jobs.audit(settings, which_of(topic, partition), work, show))
         if as_json:
             print_json(report)
         else:
@@ -209,7 +195,8 @@ def run(
     once: Annotated[
         bool,
         typer.Option(
-            "--once", help="Retention, tiering and vacuum once, one after the other, if scheduled at all; no audit."
+            "--once",
+            help="Retention, tiering, compaction, tables and vacuum once, one after the other, if scheduled; no audit.",
         ),
     ] = False,
     topic: OnTopic = None,
@@ -235,9 +222,9 @@ def run(
 ) -> None:
     """Run all jobs again and again, until SIGTERM or Ctrl-C, with one warm Spark for all of them.
 
-    Tiering, retention, vacuum and audit each have a schedule: the settings pipeline.service. They run beside each
-    other, one that fails does not stop the others, and they end between two commits. With --topic vacuum is left out:
-    orphans are of no topic.
+    Tiering, compaction, tables, retention, vacuum and audit each have a schedule: the settings pipeline.service. They
+    run beside each other, one that fails does not stop the others, and they end between two commits. With --topic
+    vacuum is left out: orphans are of no topic.
 
     Several services may run, also on other machines. They share the tiering; one of them is enough to vacuum and audit.
     Exit code 1 if the last run of a job was not good. --json prints a line when the service is there, and what it did
@@ -254,9 +241,9 @@ def run(
             settings = structs.replace(settings, http=structs.replace(settings.http, port=http_port))
         work = jobs.on_spark(settings, master, remote)
         if dry_run:
-            is_good = asyncio.run(_show_plans(settings, work, _which(topic, None), as_json))
+            is_good = asyncio.run(_show_plans(settings, work, which_of(topic, None), as_json))
         else:
-            is_good = asyncio.run(_serve(settings, work, _which(topic, None), once, as_json))
+            is_good = asyncio.run(_serve(settings, work, which_of(topic, None), once, as_json))
         if not is_good:
             raise typer.Exit(FAILED)
 
@@ -272,6 +259,14 @@ async def _show_plans(settings: Settings, open_work: OpenWork, which: Which, as_
         is_good = not trimmed.failed
     shown["tier"] = tiered = await jobs.tier(settings, which, dry_run=True, open_work=open_work)
     is_good = is_good and not tiered.failed
+    if every.compact_every_ms:
+        shown["compact"] = compacted = await jobs.compact(
+            settings, which, dry_run=True, open_work=open_work, is_asked_for=False
+        )
+        is_good = is_good and not compacted.failed
+    if every.tables_every_ms and await jobs.has_tables(settings, which):
+        shown["tables"] = built = await jobs.tables(settings, which, dry_run=True, open_work=open_work)
+        is_good = is_good and not built.failed
     if every.vacuum_every_ms and which.topic is None:
         shown["vacuum"] = await jobs.vacuum(settings, dry_run=True, open_work=open_work)
     if as_json:
@@ -280,6 +275,8 @@ async def _show_plans(settings: Settings, open_work: OpenWork, which: Which, as_
         printers: dict[str, Callable[[Any], None]] = {
             "retention": _print_trimmed,
             "tier": _print_tiered,
+            "compact": print_compacted,
+            "tables": print_tables,
             "vacuum": _print_vacuumed,
         }
         for job, report in shown.items():
@@ -340,14 +337,6 @@ async def _run_service(running: Running, once: bool, as_json: bool) -> bool:
     return not troubles
 
 
-def _which(topic: str | None, partition: int | None) -> Which:
-    from catena.jobs import Which
-
-    if partition is not None and topic is None:
-        raise ConfigError("option --partition: say of which topic, with --topic")
-    return Which(topic, partition)
-
-
 def _offset(text: str | None) -> int | None:
     from catena.jobs import MAX_OFFSET
 
@@ -403,6 +392,7 @@ def _print_served(figures: Figures) -> None:
     tier, vacuum = figures.tier, figures.vacuum
     print(
         f"{tier.bytes:,} bytes tiered in {count(tier.segments, 'segment')}; "
+        f"{count(figures.compact.records_removed, 'record')} compacted away; "
         f"{count(figures.retention.trimmed, 'partition')} trimmed; "
         f"{count(vacuum.deleted, 'object')}, {vacuum.deleted_bytes:,} bytes deleted"
     )

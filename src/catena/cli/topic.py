@@ -1,9 +1,10 @@
-"""`catena topic`: make topics, look at them, delete them."""
+"""`catena topic`: make topics, look at them, configure and delete them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from catena.cli.options import Config, Data, Debug, Json, Topic, common
 from catena.cli.output import count, print_columns, print_json, show_time
 from catena.cli.running import reporting, run
+from catena.errors import ConfigError
 
 if TYPE_CHECKING:
     from catena.embedded import Log
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 LOOKS_AT_ONCE = 32
 
-app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, delete them.")
+app = typer.Typer(no_args_is_help=True, help="Make topics, look at them, configure and delete them.")
 
 
 @app.command()
@@ -79,6 +81,39 @@ def describe(
             print_columns(["PARTITION", "START", "TAIL", "STATE", "KIND", "LINKS", "RECORDS"], rows)
 
 
+@app.command("config")
+def configure(
+    context: typer.Context,
+    topic: Topic,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What to set.", show_default=False)
+    ] = None,
+    defaults: Annotated[
+        list[str] | None,
+        typer.Option("--default", metavar="NAME", help="Back to its default; may be said often.", show_default=False),
+    ] = None,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Show also what has its default.")] = False,
+    as_json: Json = False,
+    data: Data = None,
+    config: Config = None,
+    debug: Debug = False,
+) -> None:
+    """Set configs of a topic, and show what it has.
+
+    A value that begins with @ is read from the file that it names: [cyan]table.value.schema=@orders.avsc[/cyan].
+    """
+    options = common(context, data, config, debug, as_json)
+    with reporting(options):
+        record = run(options, lambda log: _configure(log, topic, _change(changes or [], defaults or [])))
+        shown = _configs(record, all_of_them)
+        if as_json:
+            print_json({"name": record.name, "configs": shown})
+        elif shown:
+            print_columns(["CONFIG", "VALUE"], [[name, " ".join(value.split())] for name, value in shown.items()])
+        else:
+            print(f"every config of topic {record.name} has its default; --all shows them", file=sys.stderr)
+
+
 @app.command()
 def delete(
     context: typer.Context,
@@ -101,6 +136,30 @@ def delete(
             print_json({"deleted": topic})
         else:
             print(f"deleted topic {topic}")
+
+
+def _change(changes: list[str], defaults: list[str]) -> dict[str, str | None]:
+    wanted: dict[str, str | None] = dict.fromkeys(defaults)
+    for change in changes:
+        name, given, value = change.partition("=")
+        if not given:
+            raise ConfigError(f"{change!r} sets nothing: say {name}=VALUE, or --default {name}")
+        if name in wanted:
+            raise ConfigError(f"topic config {name} is to be set twice")
+        wanted[name] = Path(value[1:]).read_text("utf-8") if value.startswith("@") else value
+    return wanted
+
+
+async def _configure(log: Log, name: str, change: dict[str, str | None]) -> TopicRecord:
+    return await log.node.topics.alter_configs(name, change) if change else await log.topic(name)
+
+
+def _configs(record: TopicRecord, all_of_them: bool) -> dict[str, str]:
+    from catena.virtual_log.topic_configs import CATALOGUE
+
+    if not all_of_them:
+        return dict(sorted(record.configs.items()))
+    return {name: record.configs.get(name, config.default) for name, config in CATALOGUE.items()}
 
 
 async def _describe(log: Log, name: str) -> tuple[TopicRecord, list[dict[str, Any]]]:

@@ -9,6 +9,7 @@ import msgspec
 
 from catena.jobs.trimming import RetentionReport
 from catena.pipeline.audit import AuditReport
+from catena.pipeline.compact_passes import CompactCounts
 from catena.pipeline.defects import Defect
 from catena.pipeline.lag import Lag
 from catena.pipeline.passes import TierCounts
@@ -17,6 +18,7 @@ from catena.pipeline.service import JobCounts
 from catena.pipeline.stages import StageTime
 from catena.pipeline.vacuum import VacuumReport
 from catena.pipeline.work import Usage
+from catena.tables.figures import TableFigures
 
 DEFECTS_SHOWN = 20
 
@@ -93,6 +95,9 @@ class Figures(msgspec.Struct, frozen=True):
     pending: Mapping[str, int]
     """Partitions on which a job of another driver is under way or left behind, by how far it has come."""
     stages: Mapping[str, StageTime]
+    compact: CompactCounts
+    tables: Mapping[str, TableFigures]
+    """By topic."""
     retention: RetentionCounts
     vacuum: VacuumCounts
     audit: AuditFigures | None

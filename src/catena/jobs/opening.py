@@ -19,6 +19,7 @@ from catena.pipeline.work import Work
 from catena.runtime import Clock, Entropy
 from catena.store_spec import StoreSpec
 from catena.stores import open_stores
+from catena.tables.tasks import run_task
 from catena.virtual_log.chain_store import ChainStore
 from catena.virtual_log.cluster import join_cluster
 from catena.virtual_log.incarnation import check_incarnation
@@ -41,7 +42,7 @@ EVERYTHING = Which()
 
 def on_spark(settings: Settings, master: str | None = None, remote: str | None = None) -> OpenWork:
     """Without `master` and `remote`: on this machine, with all its cores."""
-    return lambda: open_spark_work(StoreSpec.of(settings), master, remote)
+    return lambda: open_spark_work(StoreSpec.of(settings), master, remote, run=run_task)
 
 
 @asynccontextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 
 from catena.jobs.figures import AuditFigures, Figures, RetentionCounts, VacuumCounts
+from catena.pipeline.compact_passes import CompactCounts
 from catena.pipeline.lag import Lag
 from catena.pipeline.passes import TierCounts
 from catena.pipeline.service import JobCounts
 from catena.pipeline.stages import StageTime
+from catena.tables.figures import TableFigures
 
 PREFIX = "catena_pipeline_"
 
@@ -34,6 +36,8 @@ class _Collector:
             "failing_partitions", "Partitions that tiering failed on the last time.", figures.failing_partitions
         )
         yield from _of_lag(figures.lag, figures.pending)
+        yield from _of_compact(figures.compact)
+        yield from _of_tables(figures.tables)
         yield from _of_retention(figures.retention)
         yield from _of_vacuum(figures.vacuum)
         if figures.audit is not None:
@@ -95,6 +99,41 @@ def _of_lag(lag: Lag, pending: Mapping[str, int]) -> Iterator[Metric]:
     yield _gauge("lag_seconds_max", "Since when the oldest of them is old enough.", lag.seconds_max)
     text = "Partitions on which a job of another driver is under way or left behind, by how far it has come."
     yield _gauges("pending_partitions", text, "state", pending)
+
+
+def _of_compact(counts: CompactCounts) -> Iterator[Metric]:
+    yield _gauge("compact_partitions", "Partitions that the last pass of compaction looked at.", counts.partitions)
+    yield _counters("compact_partition_outcomes", "What became of these.", "outcome", counts.outcomes)
+    yield _counter("compact_records", "Records that were looked at.", counts.records_read)
+    yield _counter("compact_removed_records", "Of these, removed.", counts.records_removed)
+    yield _counter("compact_bytes", "Bytes of segments that were looked at.", counts.bytes_read)
+    yield _counter("compact_freed_bytes", "By how much segments have become smaller.", counts.bytes_freed)
+    yield _counter("compact_tombstones", "Marks of deleted keys that were removed.", counts.tombstones)
+
+
+def _of_tables(tables: Mapping[str, TableFigures]) -> Iterator[Metric]:
+    """The only ones that there are of each of something: topics that have a table."""
+
+    def counter(name: str, text: str, value: Callable[[TableFigures], float]) -> Metric:
+        return _counters(f"table_{name}", text, "topic", {topic: value(each) for topic, each in tables.items()})
+
+    def gauge(name: str, text: str, value: Callable[[TableFigures], float]) -> Metric:
+        return _gauges(f"table_{name}", text, "topic", {topic: value(each) for topic, each in tables.items()})
+
+    yield counter("rows", "Records that came into the table.", lambda each: each.rows)
+    yield counter("files", "Files that were written for them.", lambda each: each.files)
+    yield counter("bytes", "Bytes of these.", lambda each: each.bytes)
+    yield counter("commits", "Commits of the table.", lambda each: each.commits)
+    yield counter("dead_letters", "Records that are not what the table's schema says.", lambda each: each.dead_letters)
+    yield counter("failures", "Runs that failed for this table.", lambda each: each.failures)
+    yield counter("compacted_files", "Small files that became larger ones.", lambda each: each.compacted_files)
+    yield counter("deleted_files", "Files that nothing needed any more.", lambda each: each.deleted_files)
+    yield gauge("lag_records", "Records that are not in the table yet.", lambda each: each.records_behind)
+    yield gauge("lag_seconds", "Age of the oldest of them.", lambda each: each.behind_ms / 1000)
+    text = "How old the oldest record was when it came in, at the last commit."
+    yield gauge("freshness_seconds", text, lambda each: each.freshness_ms / 1000)
+    text = "The same, at the worst since the service began."
+    yield gauge("freshness_seconds_max", text, lambda each: each.freshness_max_ms / 1000)
 
 
 def _of_retention(counts: RetentionCounts) -> Iterator[Metric]:

@@ -97,6 +97,8 @@ class State:
             lag=passes.lag,
             pending=passes.pending,
             stages={str(stage): time for stage, time in passes.stages.times.items()},
+            compact=self._jobs.compact_passes.counts,
+            tables=self._jobs.tables.figures,
             retention=self._jobs.retention,
             vacuum=self._jobs.vacuum,
             audit=self._jobs.audit,

@@ -6,10 +6,13 @@ Each run begins with a look whether the meta store was set back; then nothing is
 from __future__ import annotations
 
 from catena.config import Settings
+from catena.jobs.compacting import find_compacted
 from catena.jobs.figures import AuditFigures, RetentionCounts, VacuumCounts
 from catena.jobs.opening import EVERYTHING, Which, find_places
+from catena.jobs.tabling import TablePasses
 from catena.jobs.trimming import retention_on
 from catena.pipeline.audit import AuditReport, audit
+from catena.pipeline.compact_passes import CompactPasses
 from catena.pipeline.passes import Passes
 from catena.pipeline.renewed_work import RenewedWork
 from catena.pipeline.service import Job, Ran, ShouldStop
@@ -30,6 +33,10 @@ class ServiceJobs:
         self._which = which
         self._since: Incarnation | None = None
         self.passes = Passes(site, work, settings.pipeline.tier, self._find_places)
+        self.compact_passes = CompactPasses(
+            site, work, settings.pipeline.compact, lambda: find_compacted(site, which, is_asked_for=False)
+        )
+        self.tables = TablePasses(settings, site, work, which)
         self.retention = RetentionCounts()
         self.vacuum = VacuumCounts()
         self.audit: AuditFigures | None = None
@@ -40,6 +47,9 @@ class ServiceJobs:
             # First, so that tiering lets go of what it has trimmed.
             Job("retention", every.retention_every_ms, self._run_retention),
             Job("tier", every.every_ms, self._run_tier),
+            Job("compact", every.compact_every_ms, self._run_compact),
+            Job("tables", every.tables_every_ms, self._run_tables),
+            Job("tables-upkeep", every.tables_upkeep_every_ms, self._run_tables_upkeep, begins_at_once=False),
             Job("vacuum", vacuum_every_ms, self._run_vacuum, begins_at_once=False),
             Job(
                 "audit",
@@ -64,6 +74,19 @@ class ServiceJobs:
         await self._check()
         await self._work.ready()  # before anything is begun that would be left behind without it
         return await self.passes.run(should_stop)
+
+    async def _run_compact(self, should_stop: ShouldStop) -> Ran:
+        await self._check()
+        await self._work.ready()
+        return await self.compact_passes.run(should_stop)
+
+    async def _run_tables(self, should_stop: ShouldStop) -> Ran:
+        await self._check()
+        return await self.tables.build(should_stop)
+
+    async def _run_tables_upkeep(self, should_stop: ShouldStop) -> Ran:
+        await self._check()
+        return await self.tables.keep_up(should_stop)
 
     async def _run_vacuum(self, should_stop: ShouldStop) -> Ran:
         await self._check()

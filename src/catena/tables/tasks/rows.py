@@ -1,0 +1,93 @@
+"""The task that brings records of a topic into files of its table.
+
+A record whose value can't be what the table says goes to the files of dead letters, with the reason. Nothing that is in
+a value can fail the task; a batch that is damaged, or an object that is gone, does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from catena.loglets.base import Extent
+from catena.pipeline.tasks import TaskContext
+from catena.source.reading import fetch_extents, group, read_split
+from catena.source.splitting import Split
+from catena.tables.columns import READ
+from catena.tables.committer import DataFile
+from catena.tables.tasks.parquet import DayFiles
+from catena.tables.values import ValueSpec, decoder_of
+from catena.tables.values.rows import convert
+from catena.types import Buffer
+
+
+class FilesSpec(msgspec.Struct, frozen=True):
+    """Where files of a table go, and what they look like inside."""
+
+    prefix: str
+    schema: bytes
+    """Arrow's, as Arrow writes it."""
+    has_day: bool
+    target_bytes: int
+
+    @classmethod
+    def of(cls, prefix: str, schema: pa.Schema, has_day: bool, target_bytes: int) -> FilesSpec:
+        return cls(prefix, schema.serialize().to_pybytes(), has_day, target_bytes)
+
+    def open(self, context: TaskContext) -> DayFiles:
+        return DayFiles(
+            context.objects, context.entropy, self.prefix, self.arrow_schema, self.has_day, self.target_bytes
+        )
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+
+class RowsPlan(msgspec.Struct, frozen=True):
+    splits: tuple[Split, ...]
+    value: ValueSpec
+    table: FilesSpec
+    dead_letters: FilesSpec | None
+    """None: there are none, whatever the values are."""
+
+
+class RowsWritten(msgspec.Struct, frozen=True):
+    files: list[DataFile]
+    dead_letters: list[DataFile]
+
+
+async def run(context: TaskContext, plan: bytes) -> bytes:
+    return msgspec.msgpack.encode(await write_rows(context, msgspec.msgpack.decode(plan, type=RowsPlan)))
+
+
+async def write_rows(context: TaskContext, plan: RowsPlan) -> RowsWritten:
+    decoder = decoder_of(plan.value)
+    schema = plan.table.arrow_schema
+    files = plan.table.open(context)
+    dead = None if plan.dead_letters is None else plan.dead_letters.open(context)
+    for split in plan.splits:
+        async for batch in _batches(context, split):
+            converted = convert(batch, decoder, schema)
+            if converted.rows.num_rows:
+                await files.add(converted.rows)
+            if converted.dead_letters.num_rows:
+                assert dead is not None, "raw values can't be wrong"
+                await dead.add(converted.dead_letters)
+    return RowsWritten(await files.finish(), [] if dead is None else await dead.finish())
+
+
+async def _batches(context: TaskContext, split: Split) -> AsyncIterator[pa.RecordBatch]:
+    """Downloads are awaited, a group at a time; what is decoded is there already."""
+    for extents in group(split.extents):
+        bodies = await fetch_extents(context.objects, extents)
+        part = msgspec.structs.replace(split, extents=tuple(extents))
+        for batch in read_split(part, READ, functools.partial(_given, bodies)):
+            yield batch
+
+
+def _given(bodies: Sequence[Buffer], _extents: Sequence[Extent]) -> Sequence[Buffer]:
+    return bodies

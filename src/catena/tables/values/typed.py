@@ -1,0 +1,185 @@
+"""What formats with schemas share: framing by a schema registry, columns of several schemas, and rows to Arrow. Pure.
+
+**Framing.** A schema registry's client puts 5 bytes in front of a value: 0, and the schema's id as 4 bytes. A value
+whose id is in table.schemas is read by that schema. Any other is read by table.value.schema, as it is; if it can't be
+and looks framed, without those bytes. A value for which there is no schema is bad.
+
+**Columns** are those of all schemas together, by name; of the same name, the widest type, or that of the first where
+none is. So a newer schema with more fields adds columns. Names that tables can't have, or that differ in case only, are
+changed.
+
+**Rows** become Arrow all at once. Where that fails, halves are tried, and so on, until the bad rows are alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from catena.errors import ConfigError
+from catena.tables.columns import RESERVED
+from catena.tables.values.base import Decoded, ValueSpec
+
+FRAME_BYTES = 5
+MAX_DEPTH = 16
+_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+_WIDER: Mapping[tuple[pa.DataType, pa.DataType], pa.DataType] = {
+    (pa.int32(), pa.int64()): pa.int64(),
+    (pa.int64(), pa.int32()): pa.int64(),
+    (pa.float32(), pa.float64()): pa.float64(),
+    (pa.float64(), pa.float32()): pa.float64(),
+}
+
+
+class BadValue(Exception):
+    """Says why."""
+
+
+class ValueSchema(Protocol):
+    """One schema."""
+
+    @property
+    def fields(self) -> Sequence[Any]:
+        """Arrow fields, by the names that values have them under."""
+
+    def read(self, payload: bytes, is_framed: bool) -> Mapping[str, Any]:
+        """Values of the fields as `pyarrow.array` takes them. Raises BadValue, and nothing else."""
+
+
+class _Reader(NamedTuple):
+    schema: ValueSchema
+    struct: pa.DataType
+    columns: list[str]
+    """The column of each field."""
+
+
+class _Row(NamedTuple):
+    place: int
+    value: Mapping[str, Any]
+
+
+class TypedDecoder:
+    def __init__(self, spec: ValueSpec, parse: Callable[[str], ValueSchema]) -> None:
+        if not spec.schema and not spec.schemas:
+            raise ConfigError(f"topic config table.value.schema: {spec.format} values need a schema, or table.schemas")
+        self._own = _reader("table.value.schema", spec.schema, parse) if spec.schema else None
+        self._by_id = {
+            number: _reader(f"table.schemas, id {number}", text, parse) for number, text in sorted(spec.schemas.items())
+        }
+        readers = [*([self._own] if self._own else []), *self._by_id.values()]
+        self._types = _merged(readers)
+        self.fields = [pa.field(name, kind) for name, kind in self._types.items()]
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        rows: dict[int, list[_Row]] = {}
+        readers: dict[int, _Reader] = {}
+        reasons: dict[int, str] = {}
+        for place, value in enumerate(values.to_pylist()):
+            if value is None:
+                continue
+            try:
+                reader, row = self._read(value)
+                readers[id(reader)] = reader
+                rows.setdefault(id(reader), []).append(_Row(place, row))
+            except BadValue as error:
+                reasons[place] = str(error)
+        parts = [self._columns(readers[key], rows[key], reasons) for key in rows]
+        return Decoded(self._in_place(parts, len(values)), reasons)
+
+    def _read(self, value: bytes) -> tuple[_Reader, Mapping[str, Any]]:
+        number = (
+            int.from_bytes(value[1:FRAME_BYTES], "big") if value[:1] == b"\0" and len(value) >= FRAME_BYTES else None
+        )
+        if number is not None and number in self._by_id:
+            reader = self._by_id[number]
+            return reader, reader.schema.read(value[FRAME_BYTES:], True)
+        if self._own is None:
+            raise BadValue("it names no schema" if number is None else f"schema id {number} is not in table.schemas")
+        try:
+            return self._own, self._own.schema.read(value, False)
+        except BadValue:
+            if number is None:
+                raise
+        return self._own, self._own.schema.read(value[FRAME_BYTES:], True)
+
+    def _columns(
+        self, reader: _Reader, rows: Sequence[_Row], reasons: dict[int, str]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """Places, and the columns of the rows at them."""
+        struct = _as_struct(rows, reader.struct, reasons)
+        columns = {}
+        for number, name in enumerate(reader.columns):
+            column = struct.field(number)
+            wanted = self._types[name]
+            columns[name] = column if column.type.equals(wanted) else _cast(column, wanted, rows, name, reasons)
+        return [row.place for row in rows], columns
+
+    def _in_place(self, parts: Sequence[tuple[list[int], dict[str, Any]]], count: int) -> dict[str, Any]:
+        places = [place for each, _ in parts for place in each]
+        at: list[int | None] = [None] * count
+        for number, place in enumerate(places):
+            at[place] = number
+        order = pa.array(at, pa.int64())
+        found = {}
+        for name, kind in self._types.items():
+            arrays = [columns[name] if name in columns else pa.nulls(len(each), kind) for each, columns in parts]
+            found[name] = pa.concat_arrays(arrays).take(order) if arrays else pa.nulls(count, kind)
+        return found
+
+
+def _reader(place: str, text: str, parse: Callable[[str], ValueSchema]) -> _Reader:
+    try:
+        schema = parse(text)
+    except ConfigError as error:
+        raise ConfigError(f"topic config {place}: {error}") from None
+    if not schema.fields:
+        raise ConfigError(f"topic config {place}: there is no field in it")
+    return _Reader(schema, pa.struct(list(schema.fields)), column_names([field.name for field in schema.fields]))
+
+
+def column_names(names: Sequence[str]) -> list[str]:
+    """Names that every table takes, no two of which are the same to who does not see case."""
+    taken = set(RESERVED)
+    found = []
+    for name in names:
+        column = _NOT_A_NAME.sub("_", name) or "_"
+        while column.lower() in taken:
+            column += "_"
+        taken.add(column.lower())
+        found.append(column)
+    return found
+
+
+def _merged(readers: Sequence[_Reader]) -> dict[str, pa.DataType]:
+    types: dict[str, pa.DataType] = {}
+    for reader in readers:
+        for field, name in zip(reader.schema.fields, reader.columns, strict=True):
+            known = types.setdefault(name, field.type)
+            types[name] = _WIDER.get((known, field.type), known)
+    return types
+
+
+def _as_struct(rows: Sequence[_Row], kind: pa.DataType, reasons: dict[int, str]) -> pa.StructArray:
+    try:
+        return pa.array([row.value for row in rows], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if len(rows) == 1:
+            reasons[rows[0].place] = f"it does not fit its columns: {error}"
+            return pa.nulls(1, kind)
+    middle = len(rows) // 2
+    return pa.concat_arrays([_as_struct(rows[:middle], kind, reasons), _as_struct(rows[middle:], kind, reasons)])
+
+
+def _cast(column: Any, wanted: pa.DataType, rows: Sequence[_Row], name: str, reasons: dict[int, str]) -> Any:
+    try:
+        return column.cast(wanted)
+    except pa.ArrowException as error:
+        if len(rows) == 1:
+            reasons.setdefault(rows[0].place, f"column {name} is {wanted} by another schema: {error}")
+            return pa.nulls(1, wanted)
+    middle = len(rows) // 2
+    first = _cast(column.slice(0, middle), wanted, rows[:middle], name, reasons)
+    return pa.concat_arrays([first, _cast(column.slice(middle), wanted, rows[middle:], name, reasons)])

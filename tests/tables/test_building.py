@@ -1,0 +1,264 @@
+"""Records come into a table, each once: whatever dies when, and whoever else is at it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+
+from catena.errors import ObjectMissing, OutcomeUnknown, StoreUnavailable
+from catena.testing.faults import Fail, Faults, Stall
+from tests.pipeline.drivers import Steps
+from tests.tables.world import HOUR_MS, START_MS, TOPIC, Row, World
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def rows_of(*counts: int) -> list[Row]:
+    """All of partitions that have so many records."""
+    return [Row(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
+
+
+async def test_raw(world: World, kind: str) -> None:
+    await world.create(2, format=kind)
+    await world.append(["a", None, "c"])
+    await world.append(["x"], partition=1, at_ms=START_MS + 2 * HOUR_MS)
+    report = await world.build()
+    assert (report.outcome, report.rows, report.commits, report.error) == ("committed", 4, 1, "")
+    rows = await world.rows()
+    assert set(rows.schema.names) == {"_catena", "key", "value", "day"}
+    assert rows["value"].to_pylist() == [b"a", None, b"c", b"x"]
+    assert rows["key"].to_pylist() == [b"k"] * 4
+    assert [str(day) for day in rows["day"].to_pylist()] == ["2023-11-14"] * 3 + ["2023-11-15"]
+    first = rows["_catena"][0].as_py()
+    assert first["timestamp"].timestamp() * 1000 == START_MS
+    assert {name: first[name] for name in ("partition", "offset", "timestamp_type", "headers")} == {
+        "partition": 0,
+        "offset": 0,
+        "timestamp_type": 0,
+        "headers": [{"key": "h", "value": b"1"}],
+    }
+    assert (await world.build()).outcome == "idle"
+
+
+async def test_in_many_commits_and_many_runs(world: World, kind: str) -> None:
+    await world.create(3, format=kind)
+    for partition, count in enumerate((25, 3, 0)):
+        for number in range(count):
+            await world.append([str(number)], partition)
+    report = await world.build(world.driver(max_records=10))
+    assert (report.commits, report.rows, report.records_behind) == (3, 28, 0)
+    await world.append(["more"], 2)
+    assert (await world.build(dry_run=True)).records_behind == 1
+    assert (await world.build()).rows == 1
+    assert await world.offsets() == rows_of(25, 3, 1)
+
+
+async def test_a_plan_changes_nothing(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    await world.append(["a"])
+    report = await world.build(dry_run=True)
+    assert (report.outcome, report.records_behind, report.rows) == ("planned", 1, 0)
+    assert await (await world.opened()).table.load() is None
+
+
+async def test_not_before_it_is_due(world: World) -> None:
+    await world.create(commit_interval_ms="3600000")
+    await world.append(["a"])
+    assert (await world.build(only_if_due=True)).outcome == "waiting"
+    await world.configure(commit_interval_ms="1")
+    report = await world.build(only_if_due=True)
+    while report.outcome == "waiting":
+        report = await world.build(only_if_due=True)
+    assert (report.outcome, report.freshness_ms >= 1) == ("committed", True)
+
+
+async def test_a_look_at_what_has_everything_opens_no_table(world: World) -> None:
+    await world.create(2, commit_interval_ms="1")
+    await world.append(["a"])
+    driver = world.driver()._replace(progress={})
+    while (report := await world.build(driver, only_if_due=True)).outcome == "waiting":
+        pass
+    assert report.rows == 1
+    topic = await world.topic()
+    seen = driver.progress
+    assert seen == {topic.topic_id: {0: 1}}
+    faults = Faults()
+    blind = world.driver(faults)._replace(progress=seen)
+    assert (await world.build(blind, only_if_due=True)).outcome == "idle"
+    await world.configure(commit_interval_ms="3600000")
+    await world.append(["b"], 1)
+    waiting = await world.build(blind, only_if_due=True)
+    assert (waiting.outcome, waiting.records_behind) == ("waiting", 1)
+    assert faults.taken["load"] == 0
+    await world.configure(commit_interval_ms="1")
+    while (report := await world.build(blind, only_if_due=True)).outcome == "waiting":
+        pass
+    assert (report.rows, await world.offsets()) == (1, [Row(0, 0), Row(1, 0)])
+
+
+async def test_objects_that_vacuum_took_are_planned_anew(world: World) -> None:
+    await world.create()
+    await world.append(["a"])
+    faults = Faults()
+    faults.at("blob get_ranges", Fail(ObjectMissing("x")))
+    assert (await world.build(world.driver(faults))).rows == 1
+    await world.append(["b"])
+    for _ in range(5):
+        faults.at("blob get_ranges", Fail(ObjectMissing("x")), nth=1 + len(faults.armed))
+    report = await world.build(world.driver(faults))
+    assert (report.outcome, "object x does not exist" in report.error) == ("failed", True)
+
+
+async def test_partitions_that_are_added(world: World) -> None:
+    await world.create(1)
+    await world.append(["a"])
+    await world.build()
+    await world.log.node.topics.add_partitions(TOPIC, 3)
+    await world.append(["b"], 2)
+    assert (await world.build()).rows == 1
+    assert await world.offsets() == [Row(0, 0), Row(2, 0)]
+
+
+async def test_what_was_trimmed_is_told(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    await world.append(["a"])
+    await world.append(["b"])
+    await world.build()
+    await world.append(["c"])
+    await world.append(["d"])
+    await world.log.trim(TOPIC, 3)
+    report = await world.build()
+    assert report.losses == ("orders/0 was trimmed: offsets 2 to 2 are not in the table",)
+    assert await world.offsets() == [Row(0, 0), Row(0, 1), Row(0, 3)]
+    assert (await world.build()).losses == ()
+
+
+async def test_a_topic_that_is_made_again_has_a_table_of_its_own(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    await world.append(["a", "b"])
+    await world.build()
+    before = (await world.opened()).table
+    await world.log.delete_topic(TOPIC)
+    await world.create(format=kind)
+    await world.append(["c"])
+    report = await world.build()
+    topic = await world.topic()
+    assert report.table.endswith(f"/orders-{topic.topic_id[:8]}")
+    assert (await world.rows())["value"].to_pylist() == [b"c"]
+    assert len(await before.files()) == 1
+    assert (await world.build(world.driver(is_new=True))).outcome == "idle"
+
+
+class TestCrashes:
+    """A driver dies at each of its steps, before the step is done and after; another one comes."""
+
+    @pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+    async def test_at_every_step(self, world: World, kind: str) -> None:
+        await world.create(format=kind, value_format="json", value_schema='{"properties": {"n": {"type": "integer"}}}')
+        expected, at, is_dead = 0, 0, True
+        while is_dead:
+            at += 1
+            for applied in (False, True):
+                await world.append(['{"n": 1}', "no JSON", '{"n": 2}'])
+                expected += 3
+                dying = Steps(at, applied=applied)
+                await world.build(world.driver(dying))
+                is_dead = len(dying.names) >= at
+                assert (await world.build()).error == ""
+                good = [Row(0, offset) for offset in range(expected) if offset % 3 != 1]
+                bad = [Row(0, offset) for offset in range(expected) if offset % 3 == 1]
+                assert await world.offsets() == good, f"step {at} of {dying.names}"
+                assert await world.offsets(letters=True) == bad, f"step {at} of {dying.names}"
+        assert at > 6
+
+    async def test_in_a_task(self, world: World) -> None:
+        await world.create()
+        await world.append(["a"])
+        faults = Faults()
+        faults.at("blob get_ranges", Fail(StoreUnavailable("down")))
+        report = await world.build(world.driver(faults))
+        assert (report.outcome, "down" in report.error) == ("failed", True)
+        assert (await world.build()).rows == 1
+
+
+class TestRaces:
+    async def test_one_that_slept_through_its_commit_plans_anew(self, world: World, kind: str) -> None:
+        await world.create(format=kind)
+        await world.append(["a", "b"])
+        faults = Faults()
+        asleep = faults.at("commit", Stall())  # its file is written, and not committed
+        sleeping = asyncio.create_task(world.build(world.driver(faults)))
+        await asleep.reached.wait()
+        assert (await world.build()).rows == 2
+        await world.append(["c"])
+        asleep.let_go()
+        report = await sleeping
+        assert (report.error, report.rows) == ("", 1)
+        assert await world.offsets() == rows_of(3)
+
+    @pytest.mark.long
+    async def test_one_that_slept_before_its_dead_letters(self, world: World, kind: str) -> None:
+        """Others finish what it has begun, and it can't do so once more."""
+        await world.create(format=kind, value_format="json", value_schema='{"properties": {"n": {"type": "integer"}}}')
+        await world.append(["bad"])
+        await world.build()
+        await world.append(['{"n": 1}', "bad"])
+        step = 1
+        while step:
+            sleeper = Steps(step, sleeps=True)
+            sleeping = asyncio.create_task(world.build(world.driver(sleeper)))
+            waiting = asyncio.create_task(sleeper.asleep.wait())
+            await asyncio.wait([sleeping, waiting], return_when=asyncio.FIRST_COMPLETED)
+            if sleeping.done():
+                waiting.cancel()
+                break
+            for _ in range(2):
+                await world.append(['{"n": 1}', "bad"])
+                assert (await world.build()).error == ""
+            sleeper.wake.set()
+            assert (await sleeping).error == ""
+            await world.build()
+            tail = await world.log.tail(TOPIC)
+            letters, rows = await world.offsets(letters=True), await world.offsets()
+            assert letters == [Row(0, offset) for offset in range(0, tail, 2)], f"step {step} of {sleeper.names}"
+            assert rows == [Row(0, offset) for offset in range(1, tail, 2)], f"step {step} of {sleeper.names}"
+            await world.append(['{"n": 1}', "bad"])
+            step += 1
+        assert step > 5
+
+    async def test_many_at_once(self, world: World, kind: str) -> None:
+        await world.create(2, format=kind)
+        for number in range(6):
+            await world.append([str(number)], number % 2)
+        reports = await asyncio.gather(*(world.build(world.driver(max_records=2)) for _ in range(3)))
+        assert [report.error for report in reports] == [""] * 3
+        await world.build()
+        assert await world.offsets() == rows_of(3, 3)
+
+
+async def test_a_commit_of_unknown_outcome_is_looked_up(world: World) -> None:
+    await world.create()
+    await world.append(["a"])
+    await world.build()
+    for version, applied in ((2, False), (3, True)):
+        await world.append(["b"])
+        faults = Faults()
+        faults.at(f"{version:020d}.json put", Fail(OutcomeUnknown("who knows"), applied))
+        report = await world.build(world.driver(faults))
+        assert (report.error, report.rows, faults.armed) == ("", 1, [])
+    assert await world.offsets() == rows_of(3)
+
+
+async def test_days_that_no_calendar_has(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    await world.append(["a"], at_ms=2**62)
+    await world.append(["b"], at_ms=0)
+    assert (await world.build()).rows == 2
+    rows = await world.rows()
+    days = pa.compute.cast(rows["day"], pa.int32()).to_pylist()
+    assert days == [2_932_896, 0]
