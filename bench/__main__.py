@@ -24,12 +24,14 @@ from bench import (
     overhead,
     pipeline_audit,
     pipeline_cold,
+    pipeline_compact,
     pipeline_growth,
     pipeline_idle,
     pipeline_tier,
     pipeline_vacuum,
     round_trips,
     source_scan,
+    tables,
     throughput,
 )
 from bench.figures import Figure
@@ -54,7 +56,9 @@ BENCHMARKS = {
     "pipeline-vacuum": pipeline_vacuum.run,
     "pipeline-audit": pipeline_audit.run,
     "pipeline-cold": pipeline_cold.run,
+    "pipeline-compact": pipeline_compact.run,
     "source-scan": source_scan.run,
+    "tables": tables.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -103,11 +103,16 @@ def bodies_of(
 
 
 def distinct_batches(
-    size: int, compression: Compression = Compression.NONE, headers: int = 0, batch_bytes: int = BATCH_BYTES
+    size: int,
+    compression: Compression = Compression.NONE,
+    headers: int = 0,
+    batch_bytes: int = BATCH_BYTES,
+    count: int = 8,
 ) -> list[bytes]:
     """Some, to be used again and again: to make them takes longer than all else."""
     return [
-        build_batch(_records(size, headers, batch_bytes // size, seed), compression=compression) for seed in range(8)
+        build_batch(_records(size, headers, batch_bytes // size, seed), compression=compression)
+        for seed in range(count)
     ]
 
 

@@ -26,6 +26,7 @@ from catena.config import Settings
 from catena.formats.compression import Compression
 from catena.formats.record_batch import parse_header
 from catena.loglets.base import Entry
+from catena.node import Node
 from catena.pipeline.spark.session import open_spark
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ def run(folder: Path) -> list[Figure]:
     jars = fetch_jars(KAFKA_SOURCE, "BENCH_SPARK_KAFKA_JARS")
     data = folder / "node" / "data"
     rows = {
-        (size, compression): asyncio.run(fill(data, size, compression)) for size in SIZES for compression in Compression
+        (size, compression): asyncio.run(fill(data, size, compression, setting("BENCH_SCAN_MB", 400)))
+        for size in SIZES
+        for compression in Compression
     }
     options = {"spark.jars": ",".join(str(path) for path in sorted(jars.glob("*.jar")))}
     figures: list[Figure] = []
@@ -83,21 +86,29 @@ def topic_of(size: int, compression: Compression) -> str:
     return f"scan-{size}-{compression.name.lower()}"
 
 
-async def fill(data: Path, size: int, compression: Compression) -> int:
+async def fill(data: Path, size: int, compression: Compression, megabytes: float) -> int:
     """How many records."""
-    batches = [Entry(parse_header(batch), batch) for batch in distinct_batches(size, compression)]
-    per_batch = BATCH_BYTES // size
-    count = max(PARTITIONS, int(setting("BENCH_SCAN_MB", 400) * MB / (per_batch * size)))
     async with open_node(Settings(data=str(data))) as node:
-        await node.topics.create(topic_of(size, compression), PARTITIONS)
-        logs = [await node.log(topic_of(size, compression), number) for number in range(PARTITIONS)]
-        slots = asyncio.Semaphore(IN_FLIGHT)
+        return await fill_topic(node, size, compression, megabytes)
 
-        async def append(number: int) -> None:
-            async with slots:
-                await logs[number % PARTITIONS].append(batches[number % len(batches)])
 
-        await asyncio.gather(*map(append, range(count)))
+async def fill_topic(
+    node: Node, size: int, compression: Compression, megabytes: float, distinct: int | None = 8
+) -> int:
+    """A new one. `distinct`: so many batches are made, and used again; None: all are new."""
+    per_batch = BATCH_BYTES // size
+    count = max(PARTITIONS, int(megabytes * MB / (per_batch * size)))
+    made = distinct_batches(size, compression, count=distinct or count)
+    batches = [Entry(parse_header(batch), batch) for batch in made]
+    await node.topics.create(topic_of(size, compression), PARTITIONS)
+    logs = [await node.log(topic_of(size, compression), number) for number in range(PARTITIONS)]
+    slots = asyncio.Semaphore(IN_FLIGHT)
+
+    async def append(number: int) -> None:
+        async with slots:
+            await logs[number % PARTITIONS].append(batches[number % len(batches)])
+
+    await asyncio.gather(*map(append, range(count)))
     return count * per_batch
 
 

@@ -4,12 +4,15 @@ python -m sim run --seeds 20000          all seeds from 0 on; the first failure 
 python -m sim run --seed 1234 -v         one seed of the log, with a transcript of what every client asked and was told
 python -m sim run --scenario groups ...  only this scenario: consumer groups and their coordinators
 python -m sim run --scenario pipeline    the log, with jobs beside it that tier and vacuum
+python -m sim run --scenario compact     a log with keys, which is compacted; it needs the spark extra, without Spark
+python -m sim run --scenario writes      the log, with applications that write through intents, and vacuum
 python -m sim mutations                  each deliberate bug of all scenarios must be caught
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,13 +20,23 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from typing import NamedTuple
 
-from sim import group_mutations, group_run, mutations, pipeline_mutations, pipeline_run, run
+from sim import (
+    group_mutations,
+    group_run,
+    mutations,
+    pipeline_mutations,
+    pipeline_run,
+    run,
+    writes_mutations,
+    writes_run,
+)
 from sim.chaos import AWAIT, Blow, Moment, Tally
 from sim.group_steps import GROUP_STEPS
 from sim.mutating import Mutation
-from sim.pipeline_steps import PIPELINE_STEPS
+from sim.pipeline_steps import LAST_TIER_STEPS, PIPELINE_STEPS
 from sim.steps import STEPS
 from sim.trial import Result
+from sim.writes_world import WRITES_STEPS
 
 CHUNK = 25
 FULL_RUN = 1000
@@ -41,7 +54,13 @@ class Scenario(NamedTuple):
 LOG = Scenario("log", run.run_seed, STEPS, mutations.MUTATIONS)
 GROUPS = Scenario("groups", group_run.run_seed, GROUP_STEPS, group_mutations.GROUP_MUTATIONS)
 PIPELINE = Scenario("pipeline", pipeline_run.run_seed, PIPELINE_STEPS, pipeline_mutations.PIPELINE_MUTATIONS)
-SCENARIOS = {scenario.name: scenario for scenario in (LOG, GROUPS, PIPELINE)}
+WRITES = Scenario("writes", writes_run.run_seed, WRITES_STEPS, writes_mutations.WRITES_MUTATIONS)
+SCENARIOS = {scenario.name: scenario for scenario in (LOG, GROUPS, PIPELINE, WRITES)}
+if importlib.util.find_spec("pyarrow") is not None:
+    from sim import compact_mutations, compact_run
+
+    COMPACT = Scenario("compact", compact_run.run_seed, LAST_TIER_STEPS, compact_mutations.COMPACT_MUTATIONS)
+    SCENARIOS[COMPACT.name] = COMPACT
 
 
 def main(words: list[str] | None = None) -> int:

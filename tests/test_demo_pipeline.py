@@ -33,6 +33,7 @@ def test_what_was_appended_is_tiered_vacuumed_and_sound(tmp_path: Path) -> None:
     assert "│ tiered epoch 2 16,000 records closed" in shown
     assert " 0 objects with" not in shown
     assert "every CRC is right, no damage" in shown
+    assert 'option("subscribe", "demo").load().count() = ' in shown
 
 
 def test_without_spark_it_says_what_to_install(
@@ -44,7 +45,7 @@ def test_without_spark_it_says_what_to_install(
     monkeypatch.setattr(session, "check_pyspark", lacking)
     assert main(["--data", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
-    assert "left out, as are vacuum and audit: there is no Spark: install it" in " ".join(shown.split())
+    assert "left out, as are vacuum, audit and tables: there is no Spark: install it" in " ".join(shown.split())
     assert "All checks passed" in shown
 
 

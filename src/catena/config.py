@@ -53,8 +53,11 @@ class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links_valid_ms: int = 3_600_000
 
     def __post_init__(self) -> None:
-        if self.token and not (16 <= len(self.token) <= 256 and self.token.isascii() and self.token.isprintable()):
-            raise ConfigError("setting http.token has 16 to 256 characters of ASCII, so that nobody guesses it")
+        plain = self.token.isascii() and self.token.isprintable() and self.token == self.token.strip()
+        if self.token and not (16 <= len(self.token) <= 256 and plain):
+            raise ConfigError(
+                "setting http.token has 16 to 256 characters of ASCII, so that nobody guesses it; no space at its ends"
+            )
         if not 1_000 <= self.links_valid_ms <= 7 * 86_400_000:
             raise ConfigError("setting http.links_valid_ms is from 1000 (a second) to 604800000 (7 days)")
 

@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from catena.cli.chain import draw
 from catena.cli.output import count
 from catena.config import Settings
-from catena.demo_pipeline import DamageFound, tier_vacuum_and_audit
+from catena.demo_pipeline import tier_vacuum_and_audit
+from catena.demo_tables import WrongAnswer
 from catena.embedded import Log, open_log
 from catena.errors import CatenaError, Sealed
 from catena.formats.record_batch import parse_header
@@ -238,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         topic = asyncio.run(run(Path(given.data), given.keep, console))
-    except (CheckFailed, DamageFound, CatenaError, OSError) as error:
+    except (CheckFailed, WrongAnswer, CatenaError, OSError) as error:
         console.print(f"\n[bold red]failed[/bold red] {type(error).__name__}: {error}", markup=True)
         return 1
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from catena import jobs
 from catena.cli.chain import draw
 from catena.cli.output import count
 from catena.config import Settings
+from catena.demo_tables import DemoTables, WrongAnswer
 from catena.embedded import Log
 from catena.errors import ConfigError
 from catena.objects.base import ObjectInfo
@@ -22,13 +23,10 @@ from catena.pipeline.spark.work import open_spark_work
 from catena.pipeline.work import Work
 from catena.runtime import SystemClock
 from catena.store_spec import StoreSpec
+from catena.tables.tasks import run_task
 
 GRACE_S = 4.0
 """So short only here, where all writers are known to be done; a day is usual."""
-
-
-class DamageFound(Exception):
-    """Says which."""
 
 
 async def tier_vacuum_and_audit(
@@ -54,9 +52,9 @@ async def tier_vacuum_and_audit(
     started = clock.monotonic()
     async with AsyncExitStack() as opened:
         try:
-            work = await opened.enter_async_context(open_spark_work(StoreSpec.of(settings)))
+            work = await opened.enter_async_context(open_spark_work(StoreSpec.of(settings), run=run_task))
         except ConfigError as error:
-            say(f"[yellow]left out[/yellow], as are vacuum and audit: {error}")
+            say(f"[yellow]left out[/yellow], as are vacuum, audit and tables: {error}")
             return
 
         def warm() -> AbstractAsyncContextManager[Work]:
@@ -68,7 +66,7 @@ async def tier_vacuum_and_audit(
         segments = sum(each.segments for each in tiered.partitions)
         runs = sum(each.runs for each in tiered.partitions)
         if tiered.failed:
-            raise DamageFound(f"tiering failed: {[each.error for each in tiered.partitions if each.error]}")
+            raise WrongAnswer(f"tiering failed: {[each.error for each in tiered.partitions if each.error]}")
         say(f"{count(runs, 'piece')} became {count(segments, 'segment')} in {tiered.duration_ms / 1000:.1f} s")
         await draw_chain()
         await verify()
@@ -86,11 +84,12 @@ async def tier_vacuum_and_audit(
         with bar(console) as show:
             audited = await jobs.audit(settings, jobs.EVERYTHING, warm, show)
         if not audited.ok:
-            raise DamageFound(f"the audit found {audited.damage or audited.unchecked}")
+            raise WrongAnswer(f"the audit found {audited.damage or audited.unchecked}")
         say(
             f"[green]ok[/green] {count(audited.offsets, 'record')} in {count(audited.partitions, 'partition')}, "
             f"{audited.bytes / 1e6:,.1f} MB: every offset is there once, every CRC is right, no damage"
         )
+        await DemoTables(log, settings, console).run(topic, audited.offsets, work, warm)
 
 
 def with_short_grace(settings: Settings) -> Settings:

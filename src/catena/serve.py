@@ -27,11 +27,12 @@ from catena.cluster.membership import Membership
 from catena.cluster.view import Address, NodeProfile
 from catena.config import Settings
 from catena.errors import ConfigError
+from catena.http.base import not_yet
 from catena.http.health import Health, NodeState, Status
 from catena.http.server import HttpServer
 from catena.node import Node
 from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork, Tasks
-from catena.source.access import ReadAccess
+from catena.source.access import READ_PATHS, ReadAccess
 from catena.stores import open_stores, presigning
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.requests import Request
@@ -115,7 +116,7 @@ async def serve(
     clock, entropy, network = clock or SystemClock(), entropy or SystemEntropy(), network or SystemNetwork()
     async with AsyncExitStack() as opened:
         gate = _Gate()
-        routes = dict(Health(clock, VERSION, gate.state).routes)
+        routes = {**Health(clock, VERSION, gate.state).routes, **not_yet(READ_PATHS)}
         http = HttpServer(network, clock, routes)
         opened.push_async_callback(http.close)
         http_port = await http.listen(settings.http.host, settings.http.port)
@@ -163,13 +164,9 @@ async def serve(
         )
         opened.push_async_callback(broker.close)
         serving = ServingNode(settings, node, view, server, membership)
-        reads = ReadAccess(
-            node, stores.objects, presigning(settings), settings.http.token, settings.http.links_valid_ms, clock
-        )
-        routes.update(reads.routes)
+        routes.update(ReadAccess(node, stores.objects, presigning(settings), settings.http, clock).routes)
         gate.open(broker, serving)
-        about = {"node": membership.node_id, "kafka": shown(serving.listeners), "http": serving.http}
-        log.info("serves", extra={**about, "rack": settings.node.rack, "cluster": node.cluster_id})
+        log.info("serves", extra={**_about(serving), "rack": settings.node.rack, "cluster": node.cluster_id})
         try:
             yield serving
         finally:
@@ -183,6 +180,10 @@ async def serve(
 
 def shown(listeners: dict[str, Address]) -> str:
     return ",".join(f"{name}={address}" for name, address in listeners.items())
+
+
+def _about(serving: ServingNode) -> dict[str, object]:
+    return {"node": serving.membership.node_id, "kafka": shown(serving.listeners), "http": serving.http}
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

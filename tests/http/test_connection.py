@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from catena.http.base import HttpRequest, HttpResponse
@@ -96,3 +97,55 @@ async def test_who_waits_for_an_answer_is_not() -> None:
             await clock.advance(CHECK_S)
         goes_on.set()
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
+
+
+async def test_the_next_request_waits_until_the_answer_is_taken() -> None:
+    """Who asks and does not read would fill the memory otherwise."""
+    asked = 0
+
+    async def large(_request: HttpRequest) -> HttpResponse:
+        nonlocal asked
+        asked += 1
+        return HttpResponse(200, bytes(4 << 20))
+
+    async with serving(ManualClock(), LIMITS, {"/echo": {"GET": large}}) as connect:
+        reader, writer = await connect()
+        writer.write(GET * 20)
+        await writer.drain()
+        first = await reader.readexactly(1 << 20)
+        assert first.startswith(b"HTTP/1.1 200")
+        assert asked <= 3, "those that the sockets have room for, and one more"
+        for _ in range(20 * 4 - 1):
+            await reader.readexactly(1 << 20)
+        assert asked == 20
+
+
+async def test_past_the_bound_only_probes_are_answered() -> None:
+    async def large(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, bytes(8 << 20))
+
+    limits = msgspec.structs.replace(LIMITS, untaken_max_bytes=1 << 20, max_connections=5)
+    async with serving(ManualClock(), limits, {"/echo": {"GET": large}, "/health": {"GET": large}}) as connect:
+        slow, _ = first = await connect()
+        first[1].write(GET)
+        await slow.readexactly(100)
+        reader, writer = await connect()
+        writer.write(GET)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+        prober, probe = await connect()
+        probe.write(GET.replace(b"/echo", b"/health"))
+        assert (await prober.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_who_is_slow_but_goes_on_is_not_cut_off() -> None:
+    async def large(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse(200, bytes(16 << 20))
+
+    clock = ManualClock()
+    async with serving(clock, LIMITS, {"/echo": {"GET": large}}) as connect:
+        reader, writer = await connect()
+        writer.write(GET)
+        for _ in range(12):
+            await reader.readexactly(1 << 20)
+            await clock.advance(CHECK_S)
+        assert await reader.readexactly(4 << 20)

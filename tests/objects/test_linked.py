@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -127,6 +129,16 @@ async def test_a_store_that_fails_for_a_while_is_asked_again(store: Store, objec
     assert await retrying.get_ranges("a", [Range(0, 2)]) == [DATA[:2]]
     assert store.failures == 0
     await retrying.close()
+
+
+async def test_connections_that_the_other_side_has_closed_are_no_failures(store: Store, objects: LinkedObjects) -> None:
+    await asyncio.gather(*(objects.get_ranges("a", [Range(0, 1)]) for _ in range(20)))
+    for kept in objects._idle.values():
+        assert kept
+        for connection in kept:
+            connection.sock.shutdown(socket.SHUT_RDWR)
+    assert await objects.get_ranges("a", [Range(0, 2)]) == [DATA[:2]]
+    await objects.close()
 
 
 async def test_nobody_there(store: Store) -> None:

@@ -43,6 +43,15 @@ def error_response(status: int, message: str, headers: tuple[tuple[str, str], ..
     return json_response({"message": message}, status)._replace(headers=headers)
 
 
+def not_yet(paths: Mapping[str, str]) -> Routes:
+    """For paths, by method, whose handlers are there once the node serves."""
+
+    async def later(_request: HttpRequest) -> HttpResponse:
+        return error_response(503, "this node is starting: ask again in a moment")
+
+    return {path: {method: later} for path, method in paths.items()}
+
+
 async def respond(routes: Routes, request: HttpRequest) -> HttpResponse:
     methods = routes.get(request.path)
     if methods is None:

@@ -2,9 +2,10 @@
 
     bytes -> h11 -> request, complete -> handler -> response -> h11 -> bytes
 
-One request at a time; while it is answered the socket is not read, so a client that sends on waits in its own send
-buffer. Bounded: the size of a head and of a body, and the time from one answer to the next complete request, so a
-client that sends a byte now and then is cut off as well.
+One request at a time, and the next one only when the client has taken nearly all of the answer; until then the socket
+is not read, so a client that sends on waits in its own send buffer. Bounded: the size of a head and of a body; what
+clients have not taken yet, of all connections, past which only probes are answered; the time from one answer to the
+next complete request, so a client that sends a byte now and then is cut off as well, and so is one that takes nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ log = logging.getLogger(__name__)
 
 class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_max_bytes: int = 16 << 10
-    body_max_bytes: int = 1 << 20
+    body_max_bytes: int = 8 << 20
+    untaken_max_bytes: int = 128 << 20
+    """Of answers, of all connections; more is not begun then."""
     max_connections: int = 256
     idle_max_ms: int = 30_000
-    """From one answer to the next complete request."""
+    """From the last byte of an answer that was taken to the next complete request."""
+
+
+PROBES = ("/health", "/ready")
+"""Small, and answered in any case: who does not get them takes the node for dead."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -41,17 +48,21 @@ class HttpConnection(asyncio.Protocol):
         limits: HttpLimits,
         opened: Callable[[HttpConnection], None],
         closed: Callable[[HttpConnection], None],
+        untaken: Callable[[], int],
     ) -> None:
+        """`untaken`: the bytes that clients of all connections have not taken yet."""
         self._routes = routes
         self._clock = clock
         self._tasks = tasks
         self._limits = limits
-        self._opened, self._closed = opened, closed
+        self._opened, self._closed, self._untaken = opened, closed, untaken
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_max_bytes)
         self._head: h11.Request | None = None
         self._body = bytearray()
         self._answering: asyncio.Task[Any] | None = None
-        self._idle_since = clock.monotonic()
+        self._is_full = False
+        self._untaken_before = 0
+        self.idle_since = clock.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -72,9 +83,29 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
         return self._answering is not None
 
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if self._answering is None:
+            self._go_on()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._answering is not None or self.untaken > 0
+
+    @property
+    def untaken(self) -> int:
+        return self._transport.get_write_buffer_size()
+
     def check(self, now: float) -> None:
-        """Called now and then: cut off who is idle, or does not take an answer."""
-        if self._answering is None and now - self._idle_since > self._limits.idle_max_ms / 1000:
+        """Called now and then: cut off who is idle, or does not take an answer. Whoever is slow but goes on is not."""
+        untaken = self.untaken
+        if untaken < self._untaken_before:
+            self.idle_since = now
+        self._untaken_before = untaken
+        if self._answering is None and now - self.idle_since > self._limits.idle_max_ms / 1000:
             self._transport.abort()
 
     def abort(self) -> None:
@@ -83,7 +114,7 @@ class HttpConnection(asyncio.Protocol):
     def _advance(self) -> None:
         """Go on with what has been received, up to the next complete request."""
         try:
-            while self._answering is None and not self._transport.is_closing():
+            while self._answering is None and not self._is_full and not self._transport.is_closing():
                 event = self._http.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     return
@@ -114,19 +145,26 @@ class HttpConnection(asyncio.Protocol):
         headers = tuple((name, value) for name, value in self._head.headers)
         request = HttpRequest(self._head.method.decode("ascii"), path, query, headers, bytes(self._body))
         try:
-            response = await respond(self._routes, request)
+            if path not in PROBES and self._untaken() > self._limits.untaken_max_bytes:
+                response = error_response(503, "clients have not taken their answers yet: ask again in a moment")
+            else:
+                response = await respond(self._routes, request)
         except Exception:
             log.exception("an HTTP request failed", extra={"method": request.method, "path": path})
             response = error_response(500, "this could not be answered; the log of the node says why")
         self._answering = None
         self._send(response)
+        if not self._is_full:
+            self._go_on()
+
+    def _go_on(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
             self._advance()
 
     def _send(self, response: HttpResponse, last: bool = False) -> None:
         """`last`: what the client sends can't be told apart any more, so the connection ends with this answer."""
-        self._idle_since = self._clock.monotonic()
+        self.idle_since = self._clock.monotonic()
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self._transport.close()
             return

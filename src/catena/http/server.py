@@ -39,12 +39,19 @@ class HttpServer:
         await self._tasks.close()
 
     def _connect(self) -> HttpConnection:
-        return HttpConnection(self._routes, self._clock, self._tasks, self._limits, self._opened, self._closed)
+        return HttpConnection(
+            self._routes, self._clock, self._tasks, self._limits, self._opened, self._closed, self._untaken
+        )
+
+    def _untaken(self) -> int:
+        return sum(connection.untaken for connection in self._connections)
 
     def _opened(self, connection: HttpConnection) -> None:
+        """One too many: the one that has been idle for longest makes room, so that probes get through."""
         self._connections[connection] = None
         if len(self._connections) > self._limits.max_connections:
-            connection.abort()
+            idle = [each for each in self._connections if each is not connection and not each.is_busy]
+            min(idle, key=lambda each: each.idle_since, default=connection).abort()
 
     def _closed(self, connection: HttpConnection) -> None:
         self._connections.pop(connection, None)

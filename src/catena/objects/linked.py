@@ -6,6 +6,7 @@ is read by plain HTTP with byte ranges, on threads; connections are kept for the
 
 from __future__ import annotations
 
+import builtins
 import http.client
 import re
 from collections import defaultdict
@@ -35,7 +36,7 @@ class LinkedObjects:
     def __init__(self, links: Mapping[str, str]) -> None:
         self._links = links
         self._threads = Disk(THREADS)
-        self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._idle: dict[str, builtins.list[http.client.HTTPConnection]] = defaultdict(builtins.list)
         """By host. A thread takes one out for as long as it uses it; list.pop and append are atomic."""
 
     async def get(self, key: str) -> Blob:
@@ -108,12 +109,25 @@ class LinkedObjects:
 
     def _ask(self, address: SplitResult, byte_range: str) -> tuple[int, http.client.HTTPMessage, bytes]:
         target = f"{address.path}?{address.query}" if address.query else address.path
-        try:
-            connection = self._idle[address.netloc].pop()
-        except IndexError:
-            secure = address.scheme == "https"
-            make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-            connection = make(address.netloc, timeout=TIMEOUT_S)
+        idle = self._idle[address.netloc]
+        while idle:
+            try:
+                return self._ask_on(idle.pop(), idle, target, byte_range)
+            except IndexError:
+                break  # another thread was faster
+            except (OSError, http.client.HTTPException):
+                pass  # the other side closes what was idle for long, and that says nothing about its health
+        secure = address.scheme == "https"
+        make = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        return self._ask_on(make(address.netloc, timeout=TIMEOUT_S), idle, target, byte_range)
+
+    def _ask_on(
+        self,
+        connection: http.client.HTTPConnection,
+        idle: builtins.list[http.client.HTTPConnection],
+        target: str,
+        byte_range: str,
+    ) -> tuple[int, http.client.HTTPMessage, bytes]:
         try:
             connection.request("GET", target, headers={"range": byte_range})
             response = connection.getresponse()
@@ -121,7 +135,7 @@ class LinkedObjects:
         except BaseException:
             connection.close()
             raise
-        self._idle[address.netloc].append(connection)
+        idle.append(connection)
         return answer
 
 
