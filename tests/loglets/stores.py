@@ -42,6 +42,8 @@ class QuickClock(SystemClock):
 
     def __init__(self) -> None:
         self._leapt_s = 0.0
+        self.speed = self.SPEED
+        """1: waiting takes its time. Where many wait at once all of their time passes, and sessions may end by it."""
 
     def leap(self, seconds: float) -> None:
         self._leapt_s += seconds
@@ -53,8 +55,8 @@ class QuickClock(SystemClock):
         return super().monotonic() + self._leapt_s
 
     async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds / self.SPEED)
-        self.leap(seconds - seconds / self.SPEED)
+        await super().sleep(seconds / self.speed)
+        self.leap(seconds - seconds / self.speed)
 
 
 class ContentTagged(MemoryObjects):

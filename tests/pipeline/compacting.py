@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from catena.formats.compression import Compression
 from catena.formats.manifest import Manifest
 from catena.formats.record_batch import parse_header
 from catena.formats.records import Record, build_batch, iter_records
 from catena.loglets.base import Entry
+from catena.meta import keys
 from catena.pipeline import tier
 from catena.pipeline.compact import CompactPlace
 from catena.pipeline.compact_pass import CompactionReport, CompactPass, plan_all
@@ -17,6 +20,7 @@ from catena.pipeline.settings import CompactSettings
 from catena.types import Offset
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_configs import TopicSettings, settings_of
+from catena.virtual_log.topics import decode_topic
 from tests.pipeline.drivers import EVERYTHING, Driver, Steps
 from tests.virtual_log.cluster import Cluster
 
@@ -112,9 +116,20 @@ class Compactor(Driver):
         return self
 
     async def where(self, *partitions: int, **configs: str) -> list[CompactPlace]:
-        named = {name.replace("_", "."): value for name, value in configs.items()}
-        topic: TopicSettings = settings_of(POLICY | named)
-        return [CompactPlace(place, topic) for place in await self.places(*(partitions or (0,)))]
+        """The topic gets these configs, and has no others."""
+        named = POLICY | {name.replace("_", "."): value for name, value in configs.items()}
+        topic: TopicSettings = settings_of(named)
+        places = await self.places(*(partitions or (0,)))
+        await self.configure(places[0].tp.topic, named)
+        return [CompactPlace(place, topic) for place in places]
+
+    async def configure(self, name: str, configs: Mapping[str, str]) -> None:
+        """Not by the driver, whose steps are counted."""
+        meta = self.cluster.stores.meta
+        record = await meta.get(keys.topic(name))
+        assert record is not None
+        topic = msgspec.structs.replace(decode_topic(record), configs=dict(configs))
+        await meta.put(record.key, msgspec.json.encode(topic))
 
     def compact_pass(self) -> CompactPass:
         return CompactPass(self.site, self.work, self.compacting)

@@ -71,5 +71,6 @@ def cluster_work(sparks: Sparks, store: StoreSpec) -> Iterator[SparkWork]:
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     """Nodes on stores in memory, in both ways to commit."""
     async with Stores(request.param, tmp_path, request) as stores:
-        stores.clock = SystemClock()  # sessions are kept alive all the time, and a quick clock would run away
+        # Sessions are kept alive all the time, and a quick clock would run away.
+        stores.clock, stores.quick_clock.speed = SystemClock(), 1
         yield Cluster(stores)

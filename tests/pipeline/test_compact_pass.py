@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,17 @@ from catena.testing.contracts.loglet import soon
 from catena.testing.faults import Stall
 from catena.virtual_log.log import VirtualLog
 from tests.loglets.stores import WAYS, Stores
-from tests.pipeline.compacting import Compactor, Keyed, compacted, entry, overwrite, read_anew, read_records, state_of
+from tests.pipeline.compacting import (
+    POLICY,
+    Compactor,
+    Keyed,
+    compacted,
+    entry,
+    overwrite,
+    read_anew,
+    read_records,
+    state_of,
+)
 from tests.pipeline.drivers import Steps, is_clean
 from tests.virtual_log.cluster import Cluster
 
@@ -32,7 +43,7 @@ END = TIMES * KEYS
 @pytest.fixture(params=[WAYS[0], pytest.param(WAYS[1], marks=pytest.mark.long)])
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     async with Stores(request.param, tmp_path, request) as stores:
-        stores.clock = SystemClock()
+        stores.clock, stores.quick_clock.speed = SystemClock(), 1
         yield Cluster(stores)
 
 
@@ -218,3 +229,30 @@ class TestMany:
         assert (report.outcome, report.recovered) == ("planned", "left in WRITING_COMPACTED_INDEX")
         stall.let_go()
         await compacting
+
+
+class TestPolicy:
+    async def test_one_that_is_taken_back_before_the_job_begins(self, cluster: Cluster) -> None:
+        log, before = await fill(cluster)
+        driver = Compactor(cluster, None, FEW)
+        where = await driver.where(0)
+        await driver.configure("topic", {})
+        (report,) = await driver.compact_pass().run(where)
+        assert (report.outcome, await read_records(log)) == ("idle", before)
+
+    async def test_one_that_is_taken_back_while_tasks_are_at_work(self, cluster: Cluster) -> None:
+        log, before = await fill(cluster)
+        driver = Compactor(cluster, None, FEW)
+        where = await driver.where(0)
+        inner = driver.work.run
+
+        async def run(task: str, plans: Sequence[bytes], done: Callable[..., None]) -> list[Any]:
+            await driver.configure("topic", POLICY | {"min.compaction.lag.ms": "86400000"})
+            return await inner(task, plans, done)
+
+        driver.work.run = run  # type: ignore[method-assign]
+        (report,) = await driver.compact_pass().run(where)
+        assert (report.outcome, report.error) == ("stale", "the topic's configs have changed meanwhile")
+        assert await read_records(log) == before
+        (report,) = await Compactor(cluster, None, FEW).compact()
+        assert report.outcome == "compacted", "and the job is out of the way"

@@ -85,6 +85,11 @@ class TestWhen:
         assert (found is not None) is is_due
         assert found is None or (found.dirty_bytes, found.bytes) == (200, 1000)
 
+    def test_without_a_lag_a_record_from_the_future_keeps_nothing(self) -> None:
+        ahead = segments(400, 500, max_timestamp=NOW + 3_000_000)
+        assert keys_of(choice_of(ahead)) == ([["s0", "s1"]], [])
+        assert choice_of(ahead, min_compaction_lag_ms="1") is None
+
     def test_nothing_is_due_where_nothing_is_dirty(self) -> None:
         clean = (Cleaning(20, 5),)
         assert choice_of(segments(500, 500), clean, min_cleanable_dirty_ratio="0", max_compaction_lag_ms="1") is None

@@ -53,7 +53,7 @@ class TestOrphans:
         report = await vacuum_by(driver)
         assert (report.listed, report.referenced, report.orphans, report.kept_young) == (11, 10, {}, 0)
         assert report.unknown == 1, "the marker of the incarnation, and that of the cluster"
-        assert writes(driver) == []
+        assert writes(driver) == ["put vacuum-grace"]
         assert await cluster.content() == values
 
     async def test_of_tiering(self, cluster: AgingCluster) -> None:

@@ -112,5 +112,5 @@ class TestDeleting:
         driver = Driver(cluster)
         report = await vacuum(driver.site, driver.work, SETTINGS, should_stop=lambda: True)
         assert (report.stopped, report.deleted) == (True, Amount())
-        assert writes(driver) == []
+        assert writes(driver) == ["put vacuum-grace"]
         assert await cluster.content() == values

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catena.errors import Rejected
@@ -14,10 +15,11 @@ from catena.testing.faults import Fail
 from catena.virtual_log.intents import open_blobs
 from tests.loglets.stores import WAYS
 from tests.pipeline.drivers import Driver, Steps
-from tests.pipeline.vacuums import AgingCluster, aging_cluster, vacuum_by
+from tests.pipeline.vacuums import SETTINGS, AgingCluster, aging_cluster, vacuum_by
 from tests.source.writes import WritingDriver, content, values_of
 
 MAX_STEPS = 500
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(params=WAYS)
@@ -94,3 +96,15 @@ async def test_a_vacuum_sleeps_at_every_step_while_a_write_is_finished(cluster: 
             assert at > 5
             return
     raise AssertionError("it takes more and more steps")
+
+
+async def test_a_vacuum_with_a_shorter_grace_than_the_writers_own(cluster: AgingCluster) -> None:
+    """The blobs are gone when the driver comes, and it hears of it before anything is in a log."""
+    driver = await WritingDriver.start(cluster)
+    written = await driver.write("first", partitions=(0,))
+    cluster.time.leap(2 * HOUR_MS)
+    short = msgspec.structs.replace(SETTINGS, grace_ms=HOUR_MS)
+    assert (await cluster.vacuum(settings=short)).deleted.objects == len(written.blobs)
+    with pytest.raises(Rejected, match="have to be committed within 900 s"):
+        await driver.commit(0, written)
+    assert await (await driver.node.log("topic", 0)).tail() == 0

@@ -37,3 +37,15 @@ def test_a_stream() -> None:
 def test_what_is_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         parse_batch_write(given)
+
+
+def test_an_application_writes_each_version_once_to_each_topic() -> None:
+    def writer(**given: str) -> str | None:
+        return parse_batch_write({"txnVersion": "1", **given}).writer
+
+    assert writer(txnAppId="app", topic="a") != writer(txnAppId="app", topic="b")
+    assert writer(txnAppId="app", topic="a") == writer(txnAppId="app", topic="a")
+    assert writer(txnAppId="app") == "app"
+    long = writer(txnAppId="a" * 200, topic="t" * 200)
+    assert long is not None
+    assert len(long) == 64

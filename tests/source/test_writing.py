@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -158,6 +159,14 @@ def test_batches_are_no_larger_than_the_topic_takes() -> None:
     assert max(len(batch) for _, batch in task.batches(blob)["1", 0]) <= 1000
     with pytest.raises(BatchTooLarge, match=r"orders/0: a row takes \d+ bytes, and max.message.bytes is 1000"):
         task.write(value=pa.array(["x" * 2000]))
+
+
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_rows_that_no_compression_makes_smaller(name: str) -> None:
+    for size in range(1200, 2800, 97):
+        task = Task({"max.message.bytes": "20000", "compression.type": name}, partitions=1)
+        (blob,) = task.write(value=pa.array([random.Random(size + n).randbytes(size) for n in range(30)]))
+        assert max(len(batch) for _, batch in task.batches(blob)["1", 0]) <= 20_000
 
 
 def test_whose_time_counts() -> None:

@@ -21,7 +21,7 @@ from catena.pipeline.sliced_work import SlicedWork
 from catena.pipeline.vacuum import vacuum
 from catena.virtual_log.incarnation import Incarnation, check_incarnation
 
-AUDIT_TASKS_AT_ONCE = 64
+TASKS_AT_ONCE = 64
 """16 GB, as tasks are by default: for so long tiering that becomes due meanwhile waits for a slot."""
 
 
@@ -34,7 +34,10 @@ class ServiceJobs:
         self._since: Incarnation | None = None
         self.passes = Passes(site, work, settings.pipeline.tier, self._find_places)
         self.compact_passes = CompactPasses(
-            site, work, settings.pipeline.compact, lambda: find_compacted(site, which, is_asked_for=False)
+            site,
+            SlicedWork(work, TASKS_AT_ONCE),
+            settings.pipeline.compact,
+            lambda: find_compacted(site, which, is_asked_for=False),
         )
         self.tables = TablePasses(settings, site, work, which)
         self.retention = RetentionCounts()
@@ -99,7 +102,7 @@ class ServiceJobs:
     async def _run_audit(self, should_stop: ShouldStop) -> Ran:
         """Orphans are not counted: vacuum does that all the time."""
         await self._check()
-        work = SlicedWork(self._work, AUDIT_TASKS_AT_ONCE)
+        work = SlicedWork(self._work, TASKS_AT_ONCE)
         places = await find_places(self._site, self._which)
         report = await audit(self._site, work, places, self._settings.pipeline.audit, should_stop=should_stop)
         if not report.is_complete:

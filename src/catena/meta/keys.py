@@ -18,6 +18,7 @@
 | `llog/group-offsets/{group}/{topic_id}/{chunk}` | OffsetChunk: committed offsets of 100 partitions | the group's coordinator | compare-and-set, in a group with a check of the state; without `transact` never over one of a higher coordinator epoch |
 | `llog/writes/{app}/head` | WriteHead: up to which version an application's writes are done, and the one that is under way | whoever commits or finishes a write of the application | compare-and-set, with a nonce in the value |
 | `llog/writes/{app}/body/{version}.{nonce}/{part}` | a part of what a large write consists of | whoever is about to begin the write | absent; deleted when this version, or a later one, is done |
+| `llog/vacuum-grace` | Grace: how old an object has to be before a vacuum takes it | each vacuum, before it lists | compare-and-set; longer only when no vacuum can be under way with the shorter one |
 | `llog/producer-ids` | the next producer id that nobody has been given | anyone: reserve a block | compare-and-set |
 | `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
 
@@ -42,6 +43,7 @@ GROUPS = f"{ROOT}/groups/"
 GROUP_OFFSETS = f"{ROOT}/group-offsets/"
 PRODUCER_IDS = f"{ROOT}/producer-ids"
 WRITES = f"{ROOT}/writes/"
+VACUUM_GRACE = f"{ROOT}/vacuum-grace"
 
 WAL_BLOBS = f"{ROOT}/wal-shared/"
 """Prefix of the shared blobs, in the object store."""

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from catena.errors import CatenaError, StaleView
+from catena.meta import keys
 from catena.meta.base import Session
 from catena.pipeline import compact, compactions
 from catena.pipeline.compact import CompactJob, CompactPlace, CompactPlan
@@ -23,6 +24,8 @@ from catena.pipeline.tier_pass import SESSION_TTL_MS, Progress
 from catena.pipeline.work import Work
 from catena.runtime.tasks import map_bounded
 from catena.types import Offset, Version
+from catena.virtual_log.topic_configs import TopicSettings, settings_of
+from catena.virtual_log.topics import decode_topic
 
 T = TypeVar("T")
 
@@ -62,6 +65,8 @@ class CompactionReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _Begun(NamedTuple):
     job: CompactJob
+    topic: TopicSettings
+    """By which it was planned."""
     claim: Version
     recovered: str
 
@@ -145,10 +150,12 @@ class CompactPass:
         try:
             recovered = await compactions.recover(self._site, place)
             # Again: it may have changed, and now nobody else works on it.
+            if await self._topic_now(place) != where.topic:
+                return _report(place, "idle", recovered=recovered)
             plan = await compact.make_plan(self._site, where, self._settings)
             if plan is None:
                 return _report(place, "idle", recovered=recovered)
-            begun = _Begun(await compact.begin(self._site, plan), claim, recovered)
+            begun = _Begun(await compact.begin(self._site, plan), where.topic, claim, recovered)
             return begun
         finally:
             if begun is None:
@@ -161,6 +168,11 @@ class CompactPass:
             if isinstance(done, str):
                 await compactions.abandon(self._site, place, job.opened)
                 return msgspec.structs.replace(report, error=done)
+            if await self._topic_now(place) != begun.topic:
+                await compactions.abandon(self._site, place, job.opened)
+                return msgspec.structs.replace(
+                    report, outcome="stale", error="the topic's configs have changed meanwhile"
+                )
             await compact.finish(self._site, job, done.written)
         except StaleView as error:
             return msgspec.structs.replace(report, outcome="stale", error=str(error))
@@ -178,6 +190,12 @@ class CompactPass:
             tombstones=done.tombstones,
             segments=sum(info is not None for info in done.written),
         )
+
+    async def _topic_now(self, place: Place) -> TopicSettings | None:
+        """Who has taken back that the topic is compacted loses nothing, however long a pass takes. None: it is gone."""
+        record = await self._site.meta.get(keys.topic(place.tp.topic))
+        topic = None if record is None else decode_topic(record)
+        return None if topic is None or topic.topic_id != place.tp.topic_id else settings_of(topic.configs)
 
     def _tell(self, partitions_done: int = 0, bytes: int = 0, bytes_done: int = 0) -> None:
         was = self._progress

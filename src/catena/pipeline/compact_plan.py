@@ -66,7 +66,9 @@ def choose(
     segments = kept_segments(manifest.segments, start)
     clean = sum(segment.end <= manifest.cleaned_up_to for segment in segments)
     end = clean
-    while end < len(segments) and _newest_ms(segments[end]) <= now_ms - topic.min_compaction_lag_ms:
+    lag_ms = topic.min_compaction_lag_ms
+    # Without a lag nobody asks how old records are; a clock that is ahead must not keep them for ever.
+    while end < len(segments) and (not lag_ms or _newest_ms(segments[end]) <= now_ms - lag_ms):
         end += 1
     dirty = segments[clean:end]
     if not dirty or not _is_due(segments[:clean], dirty, now_ms, topic):

@@ -15,7 +15,8 @@ listed and that step 4 has not found:
 
 - A WAL blob that no partition referred to is older than the grace, and no writer commits a blob that long after it was
   put. It was never committed, or what it held was moved or trimmed. It is never referred to again. (Blobs of Spark's
-  tasks are named by an intent within a quarter of the grace, and referred to by it from then on.)
+  tasks are named by an intent within a quarter of the grace, and referred to by it from then on; by which grace, is
+  told by `virtual_log.vacuum_grace`.)
 - A segment or manifest is of a job that began before the listing. The chain, read later, did not name that job, so it
   has finished, or can't any more; and the manifest that counts does not have it. Time does not matter here.
 
@@ -59,6 +60,7 @@ from catena.pipeline.work import Row, Table, TaskFailed, Usage, Work
 from catena.runtime.tasks import map_bounded
 from catena.virtual_log.incarnation import Incarnation, check_incarnation, raise_incarnation
 from catena.virtual_log.topics import TopicRecord
+from catena.virtual_log.vacuum_grace import publish_grace
 
 PARTITIONS_AT_ONCE = 500
 """After so many `should_stop` is asked."""
@@ -178,6 +180,8 @@ class _Vacuum:
         site, started_at_ms = self._site, self._site.clock.now_ms()
         since = await check_incarnation(site.meta, site.objects)
         cutoff_ms = started_at_ms - self._settings.grace_ms
+        if not dry_run:
+            await publish_grace(site.meta, site.clock, self._settings.grace_ms)
         self._tell("listing")
         async with self._work.table("listing", _listing_plans(self._settings, cutoff_ms)) as table:
             topics = await find_topics(site.meta, cutoff_ms)

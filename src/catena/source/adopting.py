@@ -53,6 +53,7 @@ from catena.types import Buffer, Offset, TopicId
 from catena.virtual_log.intents import Body, Done, Intent, Intents, PartitionTail, StoredBlob, StoredRun, WriteHead
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topics import TopicRecord
+from catena.virtual_log.vacuum_grace import published_grace_ms
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,10 @@ class _Piece(NamedTuple):
     run: StoredRun
 
 
+GRACES = 4
+"""Blobs are committed within this part of vacuum's grace; half of that is for clocks that differ."""
+
+
 class Adopter:
     """For the writes of one application."""
 
@@ -135,12 +140,12 @@ class Adopter:
 
     async def _body(self, written: Written) -> Body:
         """Everything is checked before anything becomes visible."""
-        age_ms = self._age_ms(written.blobs)
-        if age_ms > self._max_blob_age_ms:
+        age_ms, max_age_ms = self._age_ms(written.blobs), await self._max_age_ms()
+        if age_ms > max_age_ms:
             raise Rejected(
                 f"the first records of this write were stored {age_ms // 1000} s ago, and have to be committed within "
-                f"{self._max_blob_age_ms // 1000} s, a quarter of the setting pipeline.vacuum.grace_ms: nothing was "
-                "written; write less at once, or set a longer grace"
+                f"{max_age_ms // 1000} s, a quarter of the setting pipeline.vacuum.grace_ms, here or of a vacuum that "
+                "has run: nothing was written; write less at once, or set a longer grace"
             )
         places = list(dict.fromkeys(_Place(run.topic_id, run.partition) for blob in written.blobs for run in blob.runs))
         topics = await self._find_topics(written.topics)
@@ -173,6 +178,11 @@ class Adopter:
         found = await map_bounded(AT_ONCE, find, list(names.values()))
         return {topic.topic_id: topic for topic in found if topic is not None and topic.topic_id in names}
 
+    async def _max_age_ms(self) -> int:
+        """By our own settings, and by those of whoever vacuums."""
+        published_ms = await published_grace_ms(self._node.meta)
+        return self._max_blob_age_ms if published_ms is None else min(self._max_blob_age_ms, published_ms // GRACES)
+
     def _age_ms(self, blobs: Sequence[StoredBlob]) -> int:
         return self._clock.now_ms() - min(blob.created_at_ms for blob in blobs)
 
@@ -182,7 +192,7 @@ class Adopter:
         if body is None:
             return False
         if not intent.is_confirmed:
-            if self._age_ms(body.blobs) > self._max_blob_age_ms:
+            if self._age_ms(body.blobs) > await self._max_age_ms():
                 await self._intents.abandon(self._app, intent)
                 return False
             if not await self._intents.confirm(self._app, intent):

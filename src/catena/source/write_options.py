@@ -1,16 +1,19 @@
 """Options of writes: those of Spark's Kafka sink, by its names, and what makes a write happen exactly once.
 
-`txnAppId` and `txnVersion` mean what they do for Delta tables: of an application's versions each is written once, and
-one that is not greater than the last is skipped. A stream has both by itself, the id of its query and the number of
-the batch; there `txnAppId` stands in place of the query's id.
+`txnAppId` and `txnVersion` mean what they do for Delta tables: of an application's versions each is written once to a
+topic, and one that is not greater than the last is skipped. Where a column names the topic it is once for all of them.
+A stream has both by itself, the id of its query and the number of the batch; there `txnAppId` stands in place of the
+query's id.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from catena.errors import ConfigError, InvalidTopic
+from catena.meta import keys
 from catena.source.options import KAFKA_PREFIX, Given
 from catena.virtual_log.intents import check_app
 from catena.virtual_log.topics import check_name
@@ -33,6 +36,14 @@ class WriteOptions(NamedTuple):
     version: int | None
     data: str | None
     config: str | None
+
+    @property
+    def writer(self) -> str | None:
+        """Who writes: the application, to this topic."""
+        if self.app is None or self.topic is None:
+            return self.app
+        both = f"{self.app} {self.topic}"
+        return both if keys.is_group_id(both) else hashlib.sha256(both.encode()).hexdigest()
 
 
 def parse_batch_write(given: Mapping[str, str]) -> WriteOptions:

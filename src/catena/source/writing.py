@@ -38,8 +38,8 @@ from catena.virtual_log.topic_configs import TopicSettings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BLOB_BYTES = 32 << 20
-"""Of rows, before they are compressed."""
+BLOB_BYTES = 8 << 20
+"""Of rows, before they are compressed. A run is read as one piece, so none is larger than those of nodes."""
 PUT_ATTEMPTS = 5
 COLUMNS = (schema.KEY, schema.VALUE, schema.HEADERS, schema.TOPIC, schema.PARTITION, schema.TIMESTAMP)
 """That are looked at; the value has to be there."""
@@ -134,7 +134,7 @@ class TaskWriter:
             batches = encode(
                 join(rows),
                 compression=settings.compression or Compression.NONE,
-                max_batch_bytes=min(MAX_BATCH_BYTES, settings.max_message_bytes),
+                max_batch_bytes=_room(settings),
                 time_ms=now_ms,
                 producer=Producer(*stamp, 0),
             )
@@ -159,6 +159,12 @@ async def put_under_new_name(
         else:
             return key
     raise StoreUnavailable(f"the blob could not be stored: {trouble}") from trouble
+
+
+def _room(settings: TopicSettings) -> int:
+    """Of a batch before it is compressed, which makes some larger: by a frame, and by a little for each block."""
+    most = min(MAX_BATCH_BYTES, settings.max_message_bytes)
+    return most - (128 + most // 128 if settings.compression else 0)
 
 
 def _obey(batch: bytes, settings: TopicSettings, now_ms: int) -> bytes:

@@ -19,7 +19,7 @@ from catena.config import Settings, load
 from catena.node import Node
 from catena.objects.base import ObjectStore
 from catena.runtime import SystemClock, SystemEntropy
-from catena.source.adopting import Adopter, Written
+from catena.source.adopting import GRACES, Adopter, Written
 from catena.source.write_options import WriteOptions
 from catena.source.writing import TopicPlan, WritePlan, put_under_new_name
 from catena.store_spec import StoreSpec
@@ -31,8 +31,6 @@ from catena.virtual_log.topics import TopicRecord
 T = TypeVar("T")
 
 STORES_MAX = 4
-GRACES = 4
-"""Blobs are committed within this part of vacuum's grace; half of that is for clocks that differ."""
 
 
 def plan_write(options: WriteOptions) -> tuple[WritePlan, StoreSpec]:

@@ -77,7 +77,7 @@ class _Storing:
 class BatchWriter(_Storing, DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
-        self._app = options.app or SystemEntropy().hex_id()
+        self._app = options.writer or SystemEntropy().hex_id()
         self._version = options.version or 0
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -93,7 +93,7 @@ class BatchWriter(_Storing, DataSourceArrowWriter):  # type: ignore[misc]
 class StreamWriter(_Storing, DataSourceStreamArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
-        app, batch = self._options.app or context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        app, batch = self._options.writer or context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
         if not app or batch is None:
             raise StoreRefused(f"this Spark does not tell the query and the batch of a task ({QUERY_ID}, {BATCH_ID})")
         return self.store_rows(iterator, app, int(batch))
