@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from catena.errors import ObjectMissing, OutcomeUnknown, StoreUnavailable
+from catena.errors import ObjectMissing, OutcomeUnknown, StaleView, StoreUnavailable
+from catena.runtime import Disk
+from catena.tables.columns import RAW, VALUE_FIELD, evolved, typed
+from catena.tables.committer import OpenTable
+from catena.tables.settings import TableFormat
+from catena.tables.storage import TableOpener
 from catena.testing.faults import Fail, Faults, Stall
+from catena.virtual_log.topics import TopicRecord
 from tests.pipeline.drivers import Steps
 from tests.tables.world import HOUR_MS, START_MS, TOPIC, Row, World
 
@@ -101,6 +109,17 @@ async def test_a_look_at_what_has_everything_opens_no_table(world: World) -> Non
     assert (report.rows, await world.offsets()) == (1, [Row(0, 0), Row(1, 0)])
 
 
+async def test_another_format_of_a_quiet_topic_is_not_overlooked(world: World) -> None:
+    await world.create(commit_interval_ms="1")
+    await world.append(["a"])
+    driver = world.driver()._replace(progress={})
+    for kind in ("delta", "iceberg"):
+        await world.configure(format=kind)
+        while (report := await world.build(driver, only_if_due=True)).outcome == "waiting":
+            pass
+        assert (report.outcome, report.rows, report.format) == ("committed", 1, kind)
+
+
 async def test_objects_that_vacuum_took_are_planned_anew(world: World) -> None:
     await world.create()
     await world.append(["a"])
@@ -152,6 +171,30 @@ async def test_a_topic_that_is_made_again_has_a_table_of_its_own(world: World, k
     assert (await world.rows())["value"].to_pylist() == [b"c"]
     assert len(await before.files()) == 1
     assert (await world.build(world.driver(is_new=True))).outcome == "idle"
+
+
+async def test_a_topic_that_takes_the_name_of_dead_letters(
+    world: World, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create(format=kind)
+    await world.append(["a"])
+    await world.build()  # the names of its tables are known from here on, and one of them is free
+    monkeypatch.setattr("tests.tables.world.TOPIC", f"{TOPIC}__errors")
+    await world.create(format=kind)
+    await world.append(["own"])
+    await world.build()
+    monkeypatch.setattr("tests.tables.world.TOPIC", TOPIC)
+    assert [report.orphans for report in await world.keep_up()] == [0, 0]
+    await world.configure(value_format="json", value_schema='{"properties": {"n": {"type": "integer"}}}')
+    await world.append(["bad"])
+    report = await world.build()
+    assert (report.error, report.dead_letters) == ("", 1)
+    assert await world.offsets(letters=True) == [Row(0, 1)]
+    monkeypatch.setattr("tests.tables.world.TOPIC", f"{TOPIC}__errors")
+    assert (await world.rows())["value"].to_pylist() == [b"own"]
+    await world.append(["more"])
+    await world.build()
+    assert await world.offsets() == rows_of(2)
 
 
 class TestCrashes:
@@ -252,6 +295,107 @@ async def test_a_commit_of_unknown_outcome_is_looked_up(world: World) -> None:
         report = await world.build(world.driver(faults))
         assert (report.error, report.rows, faults.armed) == ("", 1, [])
     assert await world.offsets() == rows_of(3)
+
+
+async def test_a_column_that_differs_in_case_only(world: World, kind: str) -> None:
+    await world.create(format=kind, value_format="json", value_schema='{"properties": {"Foo": {"type": "integer"}}}')
+    await world.append(['{"Foo": 1}'])
+    await world.build()
+    await world.configure(value_schema='{"properties": {"foo": {"type": "integer"}}}')
+    await world.append(['{"foo": 2}'])
+    report = await world.build()
+    assert (report.outcome, "ConfigError: the schema has column foo, and the table has Foo" in report.error) == (
+        "failed",
+        True,
+    )
+
+
+async def test_raw_values_of_a_table_that_was_typed(world: World, kind: str) -> None:
+    await world.create(format=kind, value_format="json", value_schema='{"properties": {"value": {"type": "integer"}}}')
+    await world.append(['{"value": 1}'])
+    await world.build()
+    await world.configure(value_format="raw")
+    await world.append(["hello", None])
+    report = await world.build()
+    assert (report.error, report.rows, report.dead_letters) == ("", 1, 1)
+    assert (await world.rows())["value"].to_pylist() == [1, None]
+    (letter,) = (await world.rows(letters=True)).to_pylist()
+    assert (letter["value"], "column value is int64" in letter["reason"]) == (b"hello", True)
+
+
+async def test_fields_of_a_struct_that_differ_in_case_only(world: World) -> None:
+    inner = '{"type": "object", "properties": {"A": {"type": "integer"}, "a": {"type": "integer"}}}'
+    await world.create(value_format="json", value_schema=f'{{"properties": {{"x": {inner}}}}}')
+    await world.append(["{}"])
+    report = await world.build()
+    assert report.error.startswith("ConfigError: the schema has columns that a Delta table can't have"), report.error
+    assert "\n" not in report.error
+
+
+async def test_names_of_other_alphabets(world: World, kind: str) -> None:
+    """Each is its own column, also when others come before it."""
+    fields = dict.fromkeys(("新", "名", "größe"), '{"type": "string"}')
+
+    def schema(*names: str) -> str:
+        return '{"properties": {' + ", ".join(f'"{name}": {fields[name]}' for name in names) + "}}"
+
+    await world.create(format=kind, value_format="json", value_schema=schema("名", "größe"))
+    await world.append(['{"名": "a", "größe": "b"}'])
+    await world.build()
+    await world.configure(value_schema=schema("新", "名", "größe"))
+    await world.append(['{"新": "c", "名": "d", "größe": "e"}'])
+    assert (await world.build()).rows == 1
+    (report,) = [each for each in await world.keep_up(small_files=2) if each.compacted]
+    assert (report.compacted, report.error) == (2, "")
+    rows = await world.rows()
+    assert [rows[name].to_pylist() for name in fields] == [[None, "c"], ["a", "d"], ["b", "e"]]
+
+
+async def test_columns_that_two_drivers_add(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    table = (await world.opened()).table
+    state = await table.create(RAW)
+    wanted = evolved(state.schema, typed([VALUE_FIELD, pa.field("more", pa.int64())]))
+    await table.evolve(state, wanted)
+    with pytest.raises(StaleView, match="columns meanwhile"):
+        await table.evolve(state, wanted)
+
+
+async def test_a_failure_of_any_kind_is_in_the_report(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.create()
+    await world.append(["a"])
+
+    class Broken(TableOpener):
+        async def open(self, topic: TopicRecord, kind: TableFormat) -> OpenTable:
+            raise ZeroDivisionError(f"{kind} of {topic.name}")
+
+    driver = world.driver()
+    opener = Broken(driver.opener.storage, driver.objects, Disk(1), driver.clock, driver.entropy)
+    report = await world.build(driver._replace(opener=opener))
+    assert (report.outcome, report.error) == ("failed", "ZeroDivisionError: delta of orders")
+    (upkeep,) = await world.keep_up(driver._replace(opener=opener))
+    assert upkeep.error == "ZeroDivisionError: delta of orders"
+    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
+    assert (await world.build()).rows == 1
+
+
+def damage(folder: Path) -> None:
+    for path in folder.rglob("*.json"):
+        path.write_bytes(b"")
+
+
+async def test_a_table_whose_metadata_is_damaged(world: World, kind: str) -> None:
+    await world.create(format=kind)
+    await world.append(["a"])
+    await world.build()
+    damage(Path((await world.opened()).table.uri))
+    await world.append(["b"])
+    driver = world.driver()
+    report = await world.build(driver)
+    assert report.outcome == "failed"
+    assert re.match("Corrupt|StoreRefused|StoreUnavailable", report.error), report.error
+    (upkeep,) = await world.keep_up(driver)
+    assert re.match("Corrupt|StoreRefused|StoreUnavailable", upkeep.error), upkeep.error
 
 
 async def test_days_that_no_calendar_has(world: World, kind: str) -> None:

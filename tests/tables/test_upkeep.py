@@ -8,6 +8,7 @@ import pytest
 
 from catena.errors import StoreUnavailable
 from catena.pipeline.tasks.listing import kind_of
+from catena.runtime import SystemEntropy
 from catena.tables.committer import DataFile, Span
 from catena.tables.upkeep import choose_small, first_day_kept
 from catena.testing.faults import Fail, Faults, Stall
@@ -98,6 +99,50 @@ async def test_a_driver_that_slept_through_the_fence_commits_nothing_that_is_gon
     assert await world.offsets() == [Row(0, 0), Row(0, 1)]
 
 
+SCHEMA = '{"properties": {"n": {"type": "integer"}}}'
+
+
+async def test_dead_letters_that_are_still_to_be_committed_are_kept(world: World, kind: str) -> None:
+    await world.create(format=kind, value_format="json", value_schema=SCHEMA)
+    await world.append(['{"n": 1}', "bad"])
+    dead = Faults()
+    dead.at("commit", Fail(StoreUnavailable("died")), nth=2)  # the table's own commit is done
+    assert (await world.build(world.driver(dead))).outcome == "failed"
+    pass_a_moment(world)
+    reports = await world.keep_up()
+    assert [(report.orphans, report.error) for report in reports] == [(0, ""), (0, "")]
+    # A file of nobody beside them makes upkeep go all the way.
+    opened = await world.opened()
+    await world.log.node.objects.put(f"{opened.letters_prefix}/day=2023-11-14/{'0' * 32}.parquet", [b"x"])
+    pass_a_moment(world)
+    assert [report.orphans for report in await world.keep_up()] == [0, 1]
+    assert (await world.build()).error == ""
+    assert (await world.offsets(), await world.offsets(letters=True)) == ([Row(0, 0)], [Row(0, 1)])
+    assert [report.orphans for report in await world.keep_up()] == [0, 0]
+
+
+async def test_a_driver_that_slept_before_its_list_names_no_letters_that_are_gone(world: World, kind: str) -> None:
+    class Known(SystemEntropy):
+        def hex_id(self) -> str:
+            return "f" * 32
+
+    await world.create(format=kind, value_format="json", value_schema=SCHEMA)
+    await world.append(['{"n": 1}'])
+    await world.build()
+    await world.append(["bad"])
+    faults = Faults()
+    asleep = faults.at("3fffffffffffffff.json put", Stall())
+    sleeping = asyncio.create_task(world.build(world.driver(faults)._replace(entropy=Known())))
+    await asleep.reached.wait()
+    pass_a_moment(world)
+    reports = await world.keep_up()
+    assert [(report.orphans, report.error) for report in reports] == [(0, ""), (1, "")]
+    asleep.let_go()
+    await sleeping
+    assert (await world.build()).error == ""
+    assert (await world.offsets(), await world.offsets(letters=True)) == ([Row(0, 0)], [Row(0, 1)])
+
+
 async def test_old_days_are_dropped(world: World, kind: str) -> None:
     await world.create(format=kind, retention_ms=str(2 * DAY_MS))
     now_ms = START_MS
@@ -126,6 +171,29 @@ async def test_a_death_at_each_step(world: World, applied: bool) -> None:
         assert await world.offsets() == [Row(0, offset) for offset in range(count)], f"step {at} of {dying.names}"
     assert at > 5
     assert [report.error for report in await world.keep_up(small_files=2)] == [""]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("applied", [False, True])
+async def test_a_death_at_each_step_while_dead_letters_wait(world: World, applied: bool) -> None:
+    await world.create(value_format="json", value_schema=SCHEMA)
+    opened = await world.opened()
+    at, is_dead = 0, True
+    while is_dead:
+        at += 1
+        await world.append(["bad"])
+        dead = Faults()
+        dead.at("commit", Fail(StoreUnavailable("died")), nth=2)
+        assert (await world.build(world.driver(dead))).outcome == "failed"
+        await world.log.node.objects.put(f"{opened.letters_prefix}/day=2023-11-14/{at:032x}.parquet", [b"x"])
+        pass_a_moment(world)
+        dying = Steps(at, applied=applied)
+        await world.keep_up(world.driver(dying), small_files=1000)
+        is_dead = len(dying.names) >= at
+        assert (await world.build()).error == ""
+        letters = await world.offsets(letters=True)
+        assert letters == [Row(0, offset) for offset in range(at)], f"step {at} of {dying.names}"
+    assert at > 3
 
 
 async def test_vacuum_leaves_tables_alone(world: World) -> None:

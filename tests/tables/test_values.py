@@ -165,6 +165,19 @@ class TestJson:
         }
         assert empty == null == dict.fromkeys(row)
 
+    @pytest.mark.parametrize("name", ["é", "größe", "名前", "😀 x", "naïve_and_long_field"])
+    @pytest.mark.parametrize("is_escaped", [False, True])
+    def test_names_that_are_not_ascii(self, name: str, is_escaped: bool) -> None:
+        inner = {"type": "object", "properties": {name: {"type": "string"}, "any": {}}}
+        fields = {name: {"type": "integer"}, "in": inner, "list": {"type": "array", "items": inner}}
+        decoder = decoder_of(ValueSpec("json", json.dumps({"properties": fields}, ensure_ascii=is_escaped)))
+        value = {name: 7, "in": {name: "a"}, "list": [{name: "b", "any": 1}, None]}
+        (row,), reasons = decoded(decoder, json.dumps(value, ensure_ascii=is_escaped).encode())
+        assert (reasons, list((row or {}).values())) == (
+            {},
+            [7, {name: "a", "any": None}, [{name: "b", "any": "1"}, None]],
+        )
+
     @pytest.mark.parametrize(
         ("value", "reason"),
         [
@@ -186,19 +199,22 @@ class TestJson:
 
     def test_schemas_by_id(self) -> None:
         newer = json.dumps({"properties": {"n": {"type": "string"}, "new": {"type": "integer"}}})
-        decoder = decoder_of(ValueSpec("json", json.dumps({"properties": {"n": {"type": "integer"}}}), {7: newer}))
+        older = json.dumps({"properties": {"n": {"type": "integer"}}})
+        decoder = decoder_of(ValueSpec("json", older, {6: older, 7: newer}))
         rows, reasons = decoded(
             decoder,
-            b'{"n": 1}',
-            framed(7, b'{"n": "12", "new": 5}'),
-            framed(7, b'{"n": "many"}'),
+            framed(6, b'{"n": 1}'),
+            framed(7, b'{"new": 5}'),
+            framed(7, b'{"n": "12"}'),
             framed(8, b'{"n": 3}'),
             framed(7, b""),
+            b'{"n": 1}',
         )
-        assert rows[:2] == [{"n": 1, "new": None}, {"n": 12, "new": 5}]
-        assert rows[3] == {"n": 3, "new": None}, "it is read without its frame by the topic's own schema"
-        assert "column n is int64" in reasons[2]
-        assert reasons.keys() == {2, 4}
+        assert rows[:2] == [{"n": 1, "new": None}, {"n": None, "new": 5}]
+        assert "column n is int64 by another schema: it is string" in reasons[2], "a text is no number"
+        assert reasons[3] == "schema id 8 is not in table.schemas"
+        assert reasons[5] == "it names no schema"
+        assert reasons.keys() == {2, 3, 4, 5}
 
     @pytest.mark.parametrize(
         ("schema", "reason"),
@@ -208,6 +224,7 @@ class TestJson:
             ("[]", "no JSON object"),
             ('{"type": "string"}', "object with properties"),
             ('{"properties": {"a": {"$ref": "#/nowhere"}}}', "leads nowhere"),
+            (json.dumps({"properties": {'a"b': {}}}), "name that can't be read"),
         ],
     )
     def test_schemas_that_make_no_sense(self, schema: str, reason: str) -> None:
@@ -254,12 +271,32 @@ class TestAvro:
         assert rows == [{"id": 1, "n": 2}, {"id": 1 << 40, "n": None}, None, None]
         assert reasons == {2: "schema id 3 is not in table.schemas", 3: "it names no schema"}
 
+    def test_a_value_that_makes_sense_in_two_ways(self) -> None:
+        schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": "string"} for name in "abcde"]}
+        body = as_avro({"a": "x", "b": "ab", "c": "cc", "d": "Ann", "e": "Smith"}, schema)
+        in_two_ways = framed(2 * len(body), body)
+        by_own = decoder_of(ValueSpec("avro", json.dumps(schema)))
+        (row, plain), reasons = decoded(by_own, in_two_ways, body)
+        assert (row, plain and plain["e"]) == (None, "Smith")
+        assert "with and without the id" in reasons[0]
+        by_id = decoder_of(ValueSpec("avro", "", {2 * len(body): json.dumps(schema)}))
+        assert decoded(by_id, in_two_ways) == ([plain], {})
+
     def test_a_value_that_is_no_record(self) -> None:
         rows, _ = decoded(decoder_of(ValueSpec("avro", '"string"')), as_avro("x", "string"))
         assert rows == [{"value": "x"}]
 
     @pytest.mark.parametrize(
-        "schema", ["{", '{"type": "record"}', '"nothing"', '{"type": "record", "name": "A", "fields": []}']
+        "schema",
+        [
+            "{",
+            '{"type": "record"}',
+            '"nothing"',
+            '{"type": "record", "name": "A", "fields": []}',
+            '{"type": "bytes", "logicalType": "decimal"}',
+            '{"type": "bytes", "logicalType": "decimal", "precision": "x"}',
+            '{"type": "array"}',
+        ],
     )
     def test_schemas_that_make_no_sense(self, schema: str) -> None:
         with pytest.raises(ConfigError, match=r"table\.value\.schema"):
@@ -338,11 +375,36 @@ class TestProtobuf:
             ("message A { optional group B = 1 { } }", "groups"),
             ('edition = "2023";', "not known here"),
             ("message A { }", "no field"),
+            ("enum E { A = x; } message M { E e = 1; }", "ValueError"),
+            ("message M { int32 a = 99999999999; }", "makes no sense"),
         ],
     )
     def test_schemas_that_make_no_sense(self, schema: str, reason: str) -> None:
         with pytest.raises(ConfigError, match=f"topic config table.value.schema: .*{reason}"):
             decoder_of(ValueSpec("protobuf", schema))
+
+
+def nested(depth: int) -> bytes:
+    return b'{"x":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema", "bad"),
+    [
+        ("json", '{"properties": {"x": {}}}', [nested(depth) for depth in range(900, 1001, 5)]),
+        ("protobuf", "message M { required int32 a = 1; optional M m = 2; }", [b"\x08\x01\x12\x00", b""]),
+    ],
+)
+def test_values_on_which_libraries_stumble(kind: Any, schema: str, bad: list[bytes]) -> None:
+    found = decoder_of(ValueSpec(kind, schema)).decode(pa.array(bad, pa.binary()))
+    assert found.reasons
+    assert all(found.reasons.values())
+
+
+def test_an_avro_record_without_fields_is_text() -> None:
+    fields = [{"name": "a", "type": "long"}, {"name": "e", "type": {"type": "record", "name": "E", "fields": []}}]
+    decoder = decoder_of(ValueSpec("avro", json.dumps({"type": "record", "name": "r", "fields": fields})))
+    assert decoded(decoder, b"\x02") == ([{"a": 1, "e": "{}"}], {})
 
 
 @pytest.mark.parametrize(
@@ -359,7 +421,14 @@ def test_nothing_in_a_value_raises(kind: Any, schema: str) -> None:
     check()
 
 
+def test_schemas_whose_columns_differ_in_case_only() -> None:
+    schemas = {number: json.dumps({"properties": {name: {}}}) for number, name in ((1, "Foo"), (2, "foo"))}
+    with pytest.raises(ConfigError, match="columns Foo and foo of two schemas differ in case only"):
+        decoder_of(ValueSpec("json", "", schemas))
+
+
 def test_names_that_tables_take() -> None:
+    assert column_names(["größe", "名", "É", "é"]) == ["größe", "名", "É", "é_"]
     assert column_names(["a", "A", "Key", "day", "a b", "a.b", "", "_catena"]) == [
         "a",
         "A_",
@@ -389,13 +458,13 @@ def batch_of(*values: bytes | None) -> pa.RecordBatch:
 def test_rows_of_a_table_whose_columns_have_other_types() -> None:
     decoder = decoder_of(ValueSpec("json", '{"properties": {"n": {"type": "string"}, "more": {"type": "integer"}}}'))
     table = typed([pa.field("n", pa.int64()), pa.field("gone", pa.string())])
-    found = convert(batch_of(b'{"n": "5"}', b'{"n": "five"}', None, b"bad", b'{"more": 1}'), decoder, table)
-    assert found.rows["n"].to_pylist() == [5, None, None]
+    found = convert(batch_of(b'{"n": null}', b'{"n": "5"}', None, b"bad", b'{"more": 1}'), decoder, table)
+    assert found.rows["n"].to_pylist() == [None] * 3
     assert found.rows["gone"].to_pylist() == [None] * 3
     assert [row["offset"] for row in found.rows["_catena"].to_pylist()] == [0, 2, 4]
     letters = found.dead_letters.to_pylist()
     assert [(each["_catena"]["offset"], each["value"], each["key"]) for each in letters] == [
-        (1, b'{"n": "five"}', b"k"),
+        (1, b'{"n": "5"}', b"k"),
         (3, b"bad", b"k"),
     ]
     assert "column n is int64 in the table" in letters[0]["reason"]

@@ -18,10 +18,10 @@ from catena.pipeline.tasks import TaskContext
 from catena.pipeline.work import InlineWork
 from catena.runtime import Disk, SystemClock, SystemEntropy
 from catena.tables.building import Driver, TableBuilder
-from catena.tables.committer import Change, Committer, DataFile, Owner, TableState
+from catena.tables.committer import Change, Committer, DataFile, OpenTable, Owner, TableState
 from catena.tables.report import TableReport, UpkeepReport
 from catena.tables.settings import TableConfig, TableFormat
-from catena.tables.storage import OpenTable, Storage, TableOpener
+from catena.tables.storage import Storage, TableOpener
 from catena.tables.tasks import run_task
 from catena.tables.upkeep import TableUpkeep
 from catena.testing.faults import Faults, FaultyObjects

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -151,7 +152,26 @@ def _change(changes: list[str], defaults: list[str]) -> dict[str, str | None]:
 
 
 async def _configure(log: Log, name: str, change: dict[str, str | None]) -> TopicRecord:
-    return await log.node.topics.alter_configs(name, change) if change else await log.topic(name)
+    if not change:
+        return await log.topic(name)
+    if any(each.startswith("table.") for each in change):
+        record = await log.topic(name)
+        after = {**record.configs, **change}
+        _check_schemas({each: value for each, value in after.items() if value is not None})
+    return await log.node.topics.alter_configs(name, change)
+
+
+def _check_schemas(configs: dict[str, str]) -> None:
+    """Raises ConfigError, as the pipeline would do later; unless the libraries that read schemas are not here, or there
+    is no schema yet."""
+    from catena.tables.settings import TableConfig
+
+    config = TableConfig.of(configs)
+    if config.value_schema or config.schemas:
+        with suppress(ImportError):
+            from catena.tables.values import ValueSpec, decoder_of
+
+            decoder_of(ValueSpec.of(config))
 
 
 def _configs(record: TopicRecord, all_of_them: bool) -> dict[str, str]:

@@ -13,6 +13,7 @@ A driver that is refused, because another was faster, plans anew from what that 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,13 +29,13 @@ from catena.runtime.tasks import map_bounded
 from catena.source.planning import OffsetRange
 from catena.source.splitting import Split, cut_by_extents
 from catena.tables import planning
-from catena.tables.columns import DEAD_LETTERS, evolved, typed
-from catena.tables.committer import Change, DataFile, TableState
+from catena.tables.columns import DEAD_LETTERS, evolved, typed, value_fields
+from catena.tables.committer import Change, DataFile, OpenTable, TableState
 from catena.tables.dead_letters import put_list, settle
 from catena.tables.planning import AT_ONCE, Lack, group_splits, oldest_ms
 from catena.tables.report import Outcome, TableReport
-from catena.tables.settings import TableConfig
-from catena.tables.storage import OpenTable, TableOpener
+from catena.tables.settings import TableConfig, TableFormat
+from catena.tables.storage import AnyState, TableOpener
 from catena.tables.tasks import ROWS
 from catena.tables.tasks.rows import FilesSpec, RowsPlan, RowsWritten
 from catena.tables.values import ValueSpec, decoder_of
@@ -44,6 +45,8 @@ from catena.virtual_log.topics import TopicRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 MAX_RECORDS = 5_000_000
 """Of one commit."""
@@ -67,6 +70,14 @@ class Driver(NamedTuple):
     """Of tables as they were seen last; whoever looks again and again keeps it, and need not open a table to see that
     there is nothing to do yet."""
     max_records: int = MAX_RECORDS
+
+
+class SeenProgress(dict[int, Offset]):
+    """Says nothing of the topic's table in another format."""
+
+    def __init__(self, progress: Mapping[int, Offset], kind: TableFormat) -> None:
+        super().__init__(progress)
+        self.format = kind
 
 
 class PlanIsOld(StaleView):
@@ -105,16 +116,20 @@ class TableBuilder:
         self._config = config
         self._done = _Done()
         self._letters_schema: pa.Schema | None = None
-        """Of the files of dead letters, once it is known; raw values have none."""
+        """Of the files of dead letters, once it is known; raw values have none, unless the table was typed before."""
 
     async def run(self, only_if_due: bool = False, dry_run: bool = False) -> TableReport:
-        """`only_if_due`: not before the commit interval asks for it. Whatever goes wrong is in the report."""
+        """`only_if_due`: not before the commit interval asks for it. Whatever goes wrong is in the report: one table
+        stops no other."""
         error = ""
         try:
             await self._build(only_if_due, dry_run)
         except UnknownTopic:
             pass  # it is deleted just now, and its table stays as it is
         except CatenaError as failed:
+            self._done.outcome, error = "failed", f"{type(failed).__name__}: {failed}"
+        except Exception as failed:
+            log.exception("the table of topic %s could not be built", self._topic.name)
             self._done.outcome, error = "failed", f"{type(failed).__name__}: {failed}"
         done = self._done
         return TableReport(
@@ -137,13 +152,13 @@ class TableBuilder:
     async def _build(self, only_if_due: bool, dry_run: bool) -> None:
         if only_if_due and not await self._may_be_due():
             return
-        opened = await self._driver.opener.open(self._topic, self._config.format)
-        self._done.uri = opened.table.uri
         refusals = 0
         for _ in range(MAX_ROUNDS):
             if self._driver.should_stop():
                 return
             try:
+                opened = await self._driver.opener.open(self._topic, self._config.format)
+                self._done.uri = opened.table.uri
                 if not await self._round(opened, only_if_due, dry_run):
                     return
                 refusals = 0
@@ -158,7 +173,7 @@ class TableBuilder:
     async def _may_be_due(self) -> bool:
         """By what the table was when it was seen last: since then it may have got more, and never less."""
         known = (self._driver.progress or {}).get(self._topic.topic_id)
-        if known is None:
+        if not isinstance(known, SeenProgress) or known.format != self._config.format:
             return True
         try:
             lack, splits = await self._lack(known)
@@ -185,10 +200,10 @@ class TableBuilder:
     async def _round(self, opened: OpenTable, only_if_due: bool, dry_run: bool) -> bool:
         """Whether there may be more to do."""
         driver, done = self._driver, self._done
-        state = await opened.table.load() if dry_run else await self._prepare(opened)
+        state = self._own(await opened.table.load()) if dry_run else await self._prepare(opened)
         progress = {} if state is None else state.guards.progress
         if driver.progress is not None:
-            driver.progress[self._topic.topic_id] = progress
+            driver.progress[self._topic.topic_id] = SeenProgress(progress, self._config.format)
         lack, splits = await self._lack(progress)
         oldest = oldest_ms(splits)
         if not lack.progress:
@@ -201,7 +216,7 @@ class TableBuilder:
             return False
         after = await self._commit(opened, state, lack, await self._write(opened, state, splits))
         if driver.progress is not None:
-            driver.progress[self._topic.topic_id] = after.guards.progress
+            driver.progress[self._topic.topic_id] = SeenProgress(after.guards.progress, self._config.format)
         if oldest is not None:
             done.freshness_ms = max(done.freshness_ms, driver.clock.now_ms() - oldest)
         done.records_behind, done.behind_ms = lack.rest, 0
@@ -210,12 +225,16 @@ class TableBuilder:
     async def _prepare(self, opened: OpenTable) -> TableState:
         """The table is there, has its columns, and nothing is left to be done for it."""
         wanted = typed(decoder_of(ValueSpec.of(self._config)).fields)
-        state = await opened.table.load() or await opened.table.create(wanted)
+        state = self._own(await opened.table.load()) or self._own(await opened.table.create(wanted))
         state = await opened.table.evolve(state, evolved(state.schema, wanted))
-        if self._config.value_format != "raw" and self._letters_schema is None:
-            self._letters_schema = opened.letters.file_schema(await opened.letters.create(DEAD_LETTERS))
-        await settle(self._driver.objects, opened.prefix, state, opened.letters)
+        may_not_fit = any(not field.type.equals(state.schema.field(field.name).type) for field in value_fields(wanted))
+        if (self._config.value_format != "raw" or may_not_fit) and self._letters_schema is None:
+            self._letters_schema = opened.letters.file_schema(self._own(await opened.letters.create(DEAD_LETTERS)))
+        await settle(self._driver.objects, opened, state)
         return state
+
+    def _own(self, state: AnyState) -> AnyState:
+        return self._driver.opener.own(self._topic, self._config.format, state)
 
     async def _find(self, each: OffsetRange) -> list[Split]:
         log = self._driver.node.open_log(self._topic, each.tp.partition)
@@ -258,5 +277,5 @@ class TableBuilder:
         done.rows += sum(file.rows for file in files)
         done.dead_letters += sum(file.rows for file in dead)
         if dead:
-            await settle(driver.objects, opened.prefix, after, opened.letters)
+            await settle(driver.objects, opened, after)
         return after

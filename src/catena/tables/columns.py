@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from catena.columns import schema as topic
+from catena.errors import ConfigError
 
 METADATA, KEY, VALUE, REASON, DAY = "_catena", "key", "value", "reason", "day"
 PARTITION, OFFSET, TIMESTAMP = "partition", "offset", "timestamp"
@@ -84,6 +85,14 @@ def days_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def evolved(now: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """`now` with the columns of `wanted` that it lacks. Columns are not dropped, and keep their types."""
+    """`now` with the columns of `wanted` that it lacks. Columns are not dropped, and keep their types. Raises
+    ConfigError for a column that differs from another in case only: to many who read tables they are the same."""
     added = [field for field in wanted if field.name not in now.names]
+    spelled = {name.lower(): name for name in now.names}
+    for field in added:
+        if spelled.setdefault(field.name.lower(), field.name) != field.name:
+            raise ConfigError(
+                f"the schema has column {field.name}, and the table has {spelled[field.name.lower()]}: they differ in "
+                "case only, which tables can't have"
+            )
     return pa.schema([*(field for field in now if field.name != DAY), *added, now.field(DAY)])

@@ -126,6 +126,15 @@ class Committer(Protocol):
     async def close(self) -> None: ...
 
 
+class OpenTable(NamedTuple):
+    """A topic's table and the one of its dead letters, and where their files are in the object store."""
+
+    table: Committer
+    prefix: str
+    letters: Committer
+    letters_prefix: str
+
+
 def may_follow(made_from: Guards, now: Guards, change: Change) -> bool:
     """Whether a change that was made from a state may be applied to the one that there is now."""
     if change.fence is not None:

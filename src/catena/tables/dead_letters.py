@@ -10,17 +10,26 @@ Two tables can't be committed at once. So the table itself decides, and the othe
 Whoever finds that the two tables have other numbers does step 4 before anything else. There is at most one list that is
 open, since no table commits another one before. Step 4 is refused unless the number before is the one that the list
 names: so a driver that slept can't do it again.
+
+Where a person has deleted one of the two tables, the numbers fit no more. Then the list that the table names is the one
+that is open, as long as the table names it: whoever would have gone on has changed that first. Its files may be gone
+with the table of dead letters; those that are left come in.
 """
 
 from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
 
 import msgspec
 
 from catena.errors import Conflict, Contended, Corrupt, ObjectMissing, OutcomeUnknown, StaleView
 from catena.objects.base import ObjectStore
 from catena.runtime import Entropy
-from catena.tables.committer import Change, Committer, DataFile, TableState
+from catena.tables.committer import Change, Committer, DataFile, OpenTable, TableState
 from catena.types import ABSENT
+
+log = logging.getLogger(__name__)
 
 NUMBER_BITS = 62
 MAX_TRIES = 5
@@ -57,9 +66,9 @@ async def put_list(
     return number
 
 
-async def settle(objects: ObjectStore, prefix: str, state: TableState, letters: Committer) -> bool:
+async def settle(objects: ObjectStore, opened: OpenTable, state: TableState) -> bool:
     """Do what the table's number says is still to be done; whether there was something."""
-    number = state.guards.letters
+    number, letters = state.guards.letters, opened.letters
     if not number:
         return False
     for _ in range(MAX_TRIES):
@@ -68,15 +77,45 @@ async def settle(objects: ObjectStore, prefix: str, state: TableState, letters: 
             raise Corrupt(f"table {letters.uri} is gone, and dead letters are to be put into it: number {number:016x}")
         if now.guards.letters == number:
             return False
-        found = await _get_list(objects, prefix, number)
-        if now.guards.letters != found.before:
+        if await _has_gone_on(opened.table, number):
             return False  # another has done this, and more since: the state is old, and its next commit is refused
+        found = await _get_list(objects, opened.prefix, number)
+        files = found.files
+        if now.guards.letters != found.before:
+            files = await _that_are_there(objects, opened.letters_prefix, found.files)
         try:
-            await letters.commit(now, Change(added=found.files, progress=found.progress, letters=number))
+            await letters.commit(now, Change(added=files, progress=found.progress, letters=number))
             return True
         except StaleView:
             continue  # by another who was faster, or by upkeep
     raise Contended(f"table {letters.name} is changed by others all the time")
+
+
+async def _has_gone_on(table: Committer, number: int) -> bool:
+    """Asked after the dead letters were loaded: if it has not, they were as they have to be for this number, or one of
+    the tables is not the one that it was."""
+    state = await table.load()
+    return state is None or state.guards.letters != number
+
+
+async def _that_are_there(objects: ObjectStore, prefix: str, files: Sequence[DataFile]) -> list[DataFile]:
+    found = []
+    for file in files:
+        try:
+            await objects.head(f"{prefix}/{file.path}")
+            found.append(file)
+        except ObjectMissing:
+            log.warning("%d dead letters are gone with their file: %s/%s", file.rows, prefix, file.path)
+    return found
+
+
+async def waiting_files(objects: ObjectStore, prefix: str, state: TableState, letters: Committer) -> set[str]:
+    """Files that the table's number brings in, and that are not in the table of dead letters yet."""
+    number = state.guards.letters
+    now = await letters.load()
+    if not number or (now is not None and now.guards.letters == number):
+        return set()
+    return {file.path for file in (await _get_list(objects, prefix, number)).files}
 
 
 async def _get_list(objects: ObjectStore, prefix: str, number: int) -> LettersList:

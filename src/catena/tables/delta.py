@@ -18,7 +18,17 @@ from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from catena.errors import Conflict, Contended, ObjectMissing, OutcomeUnknown, StaleView, StoreRefused, StoreUnavailable
+from catena.errors import (
+    ConfigError,
+    Conflict,
+    Contended,
+    Corrupt,
+    ObjectMissing,
+    OutcomeUnknown,
+    StaleView,
+    StoreRefused,
+    StoreUnavailable,
+)
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Disk, Entropy
 from catena.tables import delta_actions as actions
@@ -237,12 +247,18 @@ class DeltaCommitter:
             raise StoreRefused(f"table {self.uri} can't be read: {error}") from error
         except (DeltaError, OSError) as error:
             raise StoreUnavailable(f"table {self.uri} can't be read: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise Corrupt(f"table {self.uri} can't be read: {type(error).__name__}: {error}") from error
 
 
 def _schema_json(schema: pa.Schema) -> str:
     from deltalake import Schema
 
-    return str(Schema.from_arrow(schema).to_json())
+    try:
+        return str(Schema.from_arrow(schema).to_json())
+    except Exception as error:  # of no type of its own: fields of a struct that differ in case only, ...
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(f"the schema has columns that a Delta table can't have: {reason}") from error
 
 
 def _files(table: DeltaTable) -> list[DataFile]:

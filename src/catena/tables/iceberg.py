@@ -21,7 +21,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from catena.errors import ConfigError, Contended, NeedsOperator, OutcomeUnknown, StaleView, StoreUnavailable
+from catena.errors import ConfigError, Contended, Corrupt, NeedsOperator, OutcomeUnknown, StaleView, StoreUnavailable
 from catena.runtime import Clock, Disk, Entropy
 from catena.tables.columns import DAY, METADATA, OFFSET, PARTITION, TIMESTAMP
 from catena.tables.committer import Change, DataFile, Guards, Owner, Span, TableState, guards_after, may_follow
@@ -109,6 +109,8 @@ class IcebergCommitter:
 
         def evolve() -> TableState:
             table = self._open()
+            if not _state(table).schema.equals(state.schema):
+                raise StaleView(f"table {self.name} has got other columns meanwhile")
             with table.update_schema() as update:
                 for field in added:
                     update.add_column(field.name, _iceberg_type(field))
@@ -288,7 +290,7 @@ class IcebergCommitter:
 
     async def _ask(self, question: Callable[[], T]) -> T:
         """Pyiceberg blocks, and has errors of its own and of others."""
-        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError
+        from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationError
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
@@ -299,6 +301,8 @@ class IcebergCommitter:
             raise NeedsOperator(f"table {self.name} is not in the catalog any more: {error}") from error
         except (SQLAlchemyError, OSError, RESTError) as error:
             raise StoreUnavailable(f"table {self.name}: {error}") from error
+        except (ValidationError, ValueError, KeyError) as error:
+            raise Corrupt(f"table {self.name} can't be read: {type(error).__name__}: {error}") from error
 
 
 def _state(table: Table) -> TableState:

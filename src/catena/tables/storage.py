@@ -15,19 +15,21 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from catena.config import Settings
-from catena.errors import ConfigError, StoreRefused
+from catena.errors import ConfigError, StaleView, StoreRefused
 from catena.objects.base import ObjectStore
 from catena.runtime import Clock, Disk, Entropy
 from catena.stores import s3_settings
-from catena.tables.committer import Committer, Owner
+from catena.tables.committer import Committer, OpenTable, Owner, TableState
 from catena.tables.settings import TableFormat
 from catena.virtual_log.topics import TopicRecord
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+
+AnyState = TypeVar("AnyState", TableState, TableState | None)
 
 ROOT = "tables"
 ERRORS = "__errors"
@@ -94,15 +96,6 @@ def _catalog(meta_url: str) -> str:
             return ""
 
 
-class OpenTable(NamedTuple):
-    """A topic's table and the one of its dead letters."""
-
-    table: Committer
-    prefix: str
-    letters: Committer
-    letters_prefix: str
-
-
 class TableOpener:
     def __init__(
         self,
@@ -139,6 +132,15 @@ class TableOpener:
             self.committer(letters, owner, kind),
             _prefix(kind, letters),
         )
+
+    def own(self, topic: TopicRecord, kind: TableFormat, state: AnyState) -> AnyState:
+        """The state of a table, which was opened by a name that was free once, or the topic's. Raises StaleView if
+        another topic has taken it since: then a new look finds another name."""
+        if state is not None and state.topic_id != topic.topic_id:
+            for known in [each for each in self._names if each[1:3] == (topic.topic_id, kind)]:
+                del self._names[known]
+            raise StaleView(f"another topic has got the table that was to be that of topic {topic.name}")
+        return state
 
     @staticmethod
     def owner_of(topic: TopicRecord) -> Owner:

@@ -5,6 +5,10 @@
     expire         states that are older than asked for
     orphans        list -> raise the fence -> look what is in use -> delete the rest of the list
 
+**Dead letters** are brought in by the table's commit, which names a list of their files. So the fence of the table is
+raised before theirs: no driver that planned before can name files any more that are to be deleted. Files of the list
+that the table names by then are in use, whether or not they are in the table of dead letters yet.
+
 A crash leaves at each step what the next run does, or files for its last step. It may run beside drivers that build: no
 record is touched, so their progress is not, either. Orphans are looked for when some are older than the grace: raising
 the fence makes drivers at work plan anew.
@@ -12,6 +16,7 @@ the fence makes drivers at work plan anew.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,14 +28,16 @@ from catena.errors import CatenaError, StaleView
 from catena.pipeline.settings import TablesSettings
 from catena.tables.building import Driver, run_tasks
 from catena.tables.columns import DAY
-from catena.tables.committer import Change, Committer, DataFile, TableState
-from catena.tables.dead_letters import list_key
+from catena.tables.committer import Change, Committer, DataFile, OpenTable, TableState
+from catena.tables.dead_letters import list_key, waiting_files
 from catena.tables.report import UpkeepReport
 from catena.tables.settings import TableConfig
 from catena.tables.tasks import REWRITE
 from catena.tables.tasks.rewrite import RewritePlan
 from catena.tables.tasks.rows import FilesSpec
 from catena.virtual_log.topics import TopicRecord
+
+log = logging.getLogger(__name__)
 
 MAX_FILES = 1000
 """That one task makes into one."""
@@ -50,30 +57,40 @@ class TableUpkeep:
         self._settings = settings
 
     async def run(self) -> list[UpkeepReport]:
-        opened = await self._driver.opener.open(self._topic, self._config.format)
+        """Whatever goes wrong is in the reports: one table stops no other."""
+        try:
+            opened = await self._driver.opener.open(self._topic, self._config.format)
+        except CatenaError as failed:
+            return [UpkeepReport(table=self._topic.name, error=f"{type(failed).__name__}: {failed}")]
+        except Exception as failed:
+            log.exception("the table of topic %s could not be opened", self._topic.name)
+            return [UpkeepReport(table=self._topic.name, error=f"{type(failed).__name__}: {failed}")]
         reports = []
         for table, prefix in ((opened.table, opened.prefix), (opened.letters, opened.letters_prefix)):
             if self._driver.should_stop():
                 break
-            report = await self._keep_up(table, prefix)
+            report = await self._keep_up(opened, table, prefix)
             if report is not None:
                 reports.append(report)
         return reports
 
-    async def _keep_up(self, table: Committer, prefix: str) -> UpkeepReport | None:
+    async def _keep_up(self, opened: OpenTable, table: Committer, prefix: str) -> UpkeepReport | None:
         dropped = compacted = into = expired = orphans = 0
         error = ""
         try:
-            state = await table.load()
+            state = await self._load(table)
             if state is None:
                 return None
             dropped, state = await self._drop_days(table, state)
             compacted, into, state = await self._compact(table, prefix, state)
             expired = await table.expire(self._driver.clock.now_ms() - self._settings.keep_states_ms)
-            orphans = await self._delete_orphans(table, prefix)
+            orphans = await self._delete_orphans(opened, table, prefix)
         except StaleView:
             pass  # others are at it: the next run comes back to it
         except CatenaError as failed:
+            error = f"{type(failed).__name__}: {failed}"
+        except Exception as failed:
+            log.exception("table %s could not be kept up", table.uri)
             error = f"{type(failed).__name__}: {failed}"
         return UpkeepReport(
             table=table.uri,
@@ -84,6 +101,9 @@ class TableUpkeep:
             orphans=orphans,
             error=error,
         )
+
+    async def _load(self, table: Committer) -> TableState | None:
+        return self._driver.opener.own(self._topic, self._config.format, await table.load())
 
     async def _drop_days(self, table: Committer, state: TableState) -> tuple[int, TableState]:
         if self._config.retention_ms is None:
@@ -107,7 +127,7 @@ class TableUpkeep:
         state = await table.commit(state, Change(added=made, removed=removed))
         return len(removed), len(made), state
 
-    async def _delete_orphans(self, table: Committer, prefix: str) -> int:
+    async def _delete_orphans(self, opened: OpenTable, table: Committer, prefix: str) -> int:
         cutoff_ms = self._driver.clock.now_ms() - self._settings.grace_ms
         files: list[str] = []
         lists: list[int] = []
@@ -119,25 +139,40 @@ class TableUpkeep:
                 files.append(path)
             elif found := _LIST.fullmatch(path):
                 lists.append(int(found[1], 16))
-        if not await self._has_orphans(table, files, lists):
+        if not await self._has_orphans(opened, table, files, lists):
             return 0
-        state = await table.load()
+        if table is opened.letters:
+            await self._raise_fence(opened.table)
+        state = await self._raise_fence(table)
         if state is None:
             return 0
-        state = await table.commit(state, Change(fence=state.guards.fence + 1))
         # Loaded after the fence: whatever was planned before it is in there by now, or can't come in any more.
-        used = await table.in_use(files)
+        used = await self._in_use(opened, table, files)
         keys = [f"{prefix}/{path}" for path in files if path not in used]
         keys += [list_key(prefix, number) for number in lists if number != state.guards.letters]
         for start in range(0, len(keys), MAX_DELETED):
             await self._driver.objects.delete(keys[start : start + MAX_DELETED])
         return len(keys)
 
-    async def _has_orphans(self, table: Committer, files: Sequence[str], lists: Sequence[int]) -> bool:
-        state = await table.load()
+    async def _has_orphans(
+        self, opened: OpenTable, table: Committer, files: Sequence[str], lists: Sequence[int]
+    ) -> bool:
+        state = await self._load(table)
         if state is None:
             return False
-        return len(await table.in_use(files)) < len(files) or any(number != state.guards.letters for number in lists)
+        used = await self._in_use(opened, table, files)
+        return len(used) < len(files) or any(number != state.guards.letters for number in lists)
+
+    async def _in_use(self, opened: OpenTable, table: Committer, files: Sequence[str]) -> set[str]:
+        """What is still to come is looked for first: once it is not, it is in the table."""
+        waiting: set[str] = set()
+        if table is opened.letters and (main := await self._load(opened.table)) is not None:
+            waiting = await waiting_files(self._driver.objects, opened.prefix, main, table)
+        return waiting & set(files) | await table.in_use(files)
+
+    async def _raise_fence(self, table: Committer) -> TableState | None:
+        state = await self._load(table)
+        return None if state is None else await table.commit(state, Change(fence=state.guards.fence + 1))
 
 
 def first_day_kept(now_ms: int, retention_ms: int) -> str:

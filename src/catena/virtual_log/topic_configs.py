@@ -25,6 +25,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 DAY_MS = 24 * 60 * 60 * 1000
 MAX_VALUE_CHARS = 10_000
+MAX_SCHEMA_CHARS = 100_000
+_SCHEMAS = ("table.schemas", "table.value.schema")
 CACHED_SETTINGS = 4096
 
 COMPRESSIONS: Mapping[str, Compression | None] = {
@@ -161,8 +163,9 @@ def _checked(name: str, value: str) -> str:
     config = _find(name)
     value = value.strip()
     try:
-        if len(value) > MAX_VALUE_CHARS:
-            raise ValueError(f"has more than {MAX_VALUE_CHARS} characters")
+        limit = MAX_SCHEMA_CHARS if name in _SCHEMAS else MAX_VALUE_CHARS
+        if len(value) > limit:
+            raise ValueError(f"has more than {limit} characters")
         config.parse(value)
     except ValueError as error:
         shown = value if len(value) <= 100 else value[:100] + "..."

@@ -52,7 +52,7 @@ class RowsPlan(msgspec.Struct, frozen=True):
     value: ValueSpec
     table: FilesSpec
     dead_letters: FilesSpec | None
-    """None: there are none, whatever the values are."""
+    """None: there are none, whatever the values are: they are raw, and so is their column."""
 
 
 class RowsWritten(msgspec.Struct, frozen=True):
@@ -75,7 +75,7 @@ async def write_rows(context: TaskContext, plan: RowsPlan) -> RowsWritten:
             if converted.rows.num_rows:
                 await files.add(converted.rows)
             if converted.dead_letters.num_rows:
-                assert dead is not None, "raw values can't be wrong"
+                assert dead is not None, "raw values fit a raw column"
                 await dead.add(converted.dead_letters)
     return RowsWritten(await files.finish(), [] if dead is None else await dead.finish())
 

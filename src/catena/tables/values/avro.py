@@ -121,6 +121,8 @@ class AvroSchema:
         name = schema["name"]
         if name in above:
             return _Type(pa.string(), _as_json)  # within itself it has no end
+        if above and not schema["fields"]:
+            return _Type(pa.string(), _as_json)  # no file can hold a struct without fields
         types = {field["name"]: self._typed(field["type"], (*above, name)) for field in schema["fields"]}
         arrow = pa.struct([pa.field(each, found.arrow) for each, found in types.items()])
         readies = {each: found.ready for each, found in types.items() if found.ready is not None}

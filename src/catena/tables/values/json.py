@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -96,21 +96,29 @@ def _typed(schema: Any, whole: Mapping[str, Any], above: tuple[str, ...]) -> _Ty
 
 def _object(properties: Mapping[str, Any], whole: Mapping[str, Any], above: tuple[str, ...]) -> _Type:
     types = {name: _typed(schema, whole, (*above, name)) for name, schema in properties.items()}
-    # A type by a call, since its fields are known only now.
-    python = TypedDict("python", {name: each.python | None for name, each in types.items()}, total=False)  # type: ignore[misc]
+    names = list(types)
+    # Attributes have names of our own: a struct matches any name in JSON, and a TypedDict only those of ASCII.
+    attributes = {f"field_{number}": name for number, name in enumerate(names)}
+    python = _struct(attributes, types)
     arrow = pa.struct([pa.field(name, each.arrow) for name, each in types.items()])
     readies = {name: each.ready for name, each in types.items() if each.ready is not None}
-    if not readies:
-        return _Type(arrow, python)
 
     def ready(value: Any) -> Any:
-        made = dict(value)
+        made = dict(zip(names, msgspec.structs.astuple(value), strict=True))
         for name, make in readies.items():
-            if made.get(name) is not None:
+            if made[name] is not None:
                 made[name] = make(made[name])
         return made
 
     return _Type(arrow, python, ready)
+
+
+def _struct(attributes: Mapping[str, str], types: Mapping[str, _Type]) -> Any:
+    fields = [(attribute, types[name].python | None, None) for attribute, name in attributes.items()]
+    try:
+        return msgspec.defstruct("Fields", fields, rename=attributes)
+    except ValueError as error:
+        raise ConfigError(f"a field has a name that can't be read: {error}") from None
 
 
 def _array(items: _Type) -> _Type:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from catena.columns import schema as topic
 from catena.tables.columns import DAY, DEAD_LETTERS, KEY, METADATA, RESERVED, days_of, metadata_of
 from catena.tables.values.base import Decoder
+from catena.tables.values.fitting import fit
 
 REASON_CHARS_MAX = 500
 
@@ -48,7 +49,7 @@ def convert(batch: pa.RecordBatch, decoder: Decoder, schema: pa.Schema) -> Conve
             fixed[METADATA].take(pa.array(bad)),
             fixed[KEY].take(pa.array(bad)),
             values.take(pa.array(bad)),
-            pa.array([reasons[place][:REASON_CHARS_MAX] for place in bad], pa.string()),
+            pa.array([_printable(reasons[place]) for place in bad], pa.string()),
             fixed[DAY].take(pa.array(bad)),
         ],
         schema=DEAD_LETTERS,
@@ -57,20 +58,14 @@ def convert(batch: pa.RecordBatch, decoder: Decoder, schema: pa.Schema) -> Conve
     return Converted(rows.filter(good), dead)
 
 
+def _printable(reason: str) -> str:
+    """Half a character of a value may be in it, which no column can hold."""
+    return reason[:REASON_CHARS_MAX].encode(errors="replace").decode()
+
+
 def _fitted(name: str, column: Any, wanted: pa.DataType, reasons: dict[int, str]) -> Any:
-    """As the table has it. Where all of it does not fit, each value is looked at by itself."""
-    if column.type.equals(wanted):
-        return column
-    try:
-        return column.cast(wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    fitting = []
-    for place in range(len(column)):
-        one = column.slice(place, 1)
-        try:
-            fitting.append(one.cast(wanted))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            reasons.setdefault(place, f"column {name} is {wanted} in the table, and the value does not fit: {error}")
-            fitting.append(pa.nulls(1, wanted))
-    return pa.concat_arrays(fitting)
+    """As the table has it."""
+    found = fit(column, wanted)
+    for place, reason in found.reasons.items():
+        reasons.setdefault(place, f"column {name} is {wanted} in the table, and the value does not fit: {reason}")
+    return found.column

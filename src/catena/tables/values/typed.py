@@ -1,12 +1,13 @@
 """What formats with schemas share: framing by a schema registry, columns of several schemas, and rows to Arrow. Pure.
 
-**Framing.** A schema registry's client puts 5 bytes in front of a value: 0, and the schema's id as 4 bytes. A value
-whose id is in table.schemas is read by that schema. Any other is read by table.value.schema, as it is; if it can't be
-and looks framed, without those bytes. A value for which there is no schema is bad.
+**Framing.** A schema registry's client puts 5 bytes in front of a value: 0, and the schema's id as 4 bytes. Where
+there is table.schemas, every value has to have such a frame, and is read by the schema of its id; any other is bad.
+Where there is table.value.schema alone, values are read by that, with a frame of whatever id or without one. A value
+that can be read in both ways is bad: only Avro has such, since neither JSON nor Protobuf begins with 0.
 
 **Columns** are those of all schemas together, by name; of the same name, the widest type, or that of the first where
-none is. So a newer schema with more fields adds columns. Names that tables can't have, or that differ in case only, are
-changed.
+none is, and then values of the others fit or do not (see `fitting`). So a newer schema with more fields adds columns.
+Names that tables can't have, or that differ in case only, are changed; in two schemas, the latter is an error.
 
 **Rows** become Arrow all at once. Where that fails, halves are tried, and so on, until the bad rows are alone.
 """
@@ -22,10 +23,11 @@ import pyarrow as pa
 from catena.errors import ConfigError
 from catena.tables.columns import RESERVED
 from catena.tables.values.base import Decoded, ValueSpec
+from catena.tables.values.fitting import fit
 
 FRAME_BYTES = 5
 MAX_DEPTH = 16
-_NOT_A_NAME = re.compile(r"[^A-Za-z0-9_]")
+_NOT_A_NAME = re.compile(r"\W")
 _WIDER: Mapping[tuple[pa.DataType, pa.DataType], pa.DataType] = {
     (pa.int32(), pa.int64()): pa.int64(),
     (pa.int64(), pa.int32()): pa.int64(),
@@ -46,7 +48,7 @@ class ValueSchema(Protocol):
         """Arrow fields, by the names that values have them under."""
 
     def read(self, payload: bytes, is_framed: bool) -> Mapping[str, Any]:
-        """Values of the fields as `pyarrow.array` takes them. Raises BadValue, and nothing else."""
+        """Values of the fields as `pyarrow.array` takes them. Raises BadValue where it knows why."""
 
 
 class _Reader(NamedTuple):
@@ -86,6 +88,8 @@ class TypedDecoder:
                 rows.setdefault(id(reader), []).append(_Row(place, row))
             except BadValue as error:
                 reasons[place] = str(error)
+            except Exception as error:  # libraries raise whatever a value led them to, and none may stop a table
+                reasons[place] = f"it can't be read: {type(error).__name__}: {error}"
         parts = [self._columns(readers[key], rows[key], reasons) for key in rows]
         return Decoded(self._in_place(parts, len(values)), reasons)
 
@@ -93,17 +97,21 @@ class TypedDecoder:
         number = (
             int.from_bytes(value[1:FRAME_BYTES], "big") if value[:1] == b"\0" and len(value) >= FRAME_BYTES else None
         )
-        if number is not None and number in self._by_id:
+        if self._own is None or self._by_id:
+            if number is None:
+                raise BadValue("it names no schema")
+            if number not in self._by_id:
+                raise BadValue(f"schema id {number} is not in table.schemas")
             reader = self._by_id[number]
             return reader, reader.schema.read(value[FRAME_BYTES:], True)
-        if self._own is None:
-            raise BadValue("it names no schema" if number is None else f"schema id {number} is not in table.schemas")
-        try:
-            return self._own, self._own.schema.read(value, False)
-        except BadValue:
-            if number is None:
-                raise
-        return self._own, self._own.schema.read(value[FRAME_BYTES:], True)
+        schema = self._own.schema
+        if number is None:
+            return self._own, schema.read(value, False)
+        if (as_it_is := _tried(schema, value, False)) is None:
+            return self._own, schema.read(value[FRAME_BYTES:], True)
+        if _tried(schema, value[FRAME_BYTES:], True) is not None:
+            raise BadValue("it makes sense with and without the id of a schema in front: table.schemas would tell")
+        return self._own, as_it_is
 
     def _columns(
         self, reader: _Reader, rows: Sequence[_Row], reasons: dict[int, str]
@@ -130,11 +138,20 @@ class TypedDecoder:
         return found
 
 
+def _tried(schema: ValueSchema, payload: bytes, is_framed: bool) -> Mapping[str, Any] | None:
+    try:
+        return schema.read(payload, is_framed)
+    except Exception:  # whatever it is: not so
+        return None
+
+
 def _reader(place: str, text: str, parse: Callable[[str], ValueSchema]) -> _Reader:
     try:
         schema = parse(text)
     except ConfigError as error:
         raise ConfigError(f"topic config {place}: {error}") from None
+    except Exception as error:  # libraries raise whatever a schema that makes no sense led them to
+        raise ConfigError(f"topic config {place}: it makes no sense: {type(error).__name__}: {error}") from error
     if not schema.fields:
         raise ConfigError(f"topic config {place}: there is no field in it")
     return _Reader(schema, pa.struct(list(schema.fields)), column_names([field.name for field in schema.fields]))
@@ -155,8 +172,14 @@ def column_names(names: Sequence[str]) -> list[str]:
 
 def _merged(readers: Sequence[_Reader]) -> dict[str, pa.DataType]:
     types: dict[str, pa.DataType] = {}
+    spelled: dict[str, str] = {}
     for reader in readers:
         for field, name in zip(reader.schema.fields, reader.columns, strict=True):
+            if spelled.setdefault(name.lower(), name) != name:
+                raise ConfigError(
+                    f"topic config table.schemas: columns {spelled[name.lower()]} and {name} of two schemas differ in "
+                    "case only, which tables can't have"
+                )
             known = types.setdefault(name, field.type)
             types[name] = _WIDER.get((known, field.type), known)
     return types
@@ -165,7 +188,7 @@ def _merged(readers: Sequence[_Reader]) -> dict[str, pa.DataType]:
 def _as_struct(rows: Sequence[_Row], kind: pa.DataType, reasons: dict[int, str]) -> pa.StructArray:
     try:
         return pa.array([row.value for row in rows], kind)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except Exception as error:  # as above
         if len(rows) == 1:
             reasons[rows[0].place] = f"it does not fit its columns: {error}"
             return pa.nulls(1, kind)
@@ -174,12 +197,7 @@ def _as_struct(rows: Sequence[_Row], kind: pa.DataType, reasons: dict[int, str])
 
 
 def _cast(column: Any, wanted: pa.DataType, rows: Sequence[_Row], name: str, reasons: dict[int, str]) -> Any:
-    try:
-        return column.cast(wanted)
-    except pa.ArrowException as error:
-        if len(rows) == 1:
-            reasons.setdefault(rows[0].place, f"column {name} is {wanted} by another schema: {error}")
-            return pa.nulls(1, wanted)
-    middle = len(rows) // 2
-    first = _cast(column.slice(0, middle), wanted, rows[:middle], name, reasons)
-    return pa.concat_arrays([first, _cast(column.slice(middle), wanted, rows[middle:], name, reasons)])
+    found = fit(column, wanted)
+    for number, reason in found.reasons.items():
+        reasons.setdefault(rows[number].place, f"column {name} is {wanted} by another schema: {reason}")
+    return found.column
