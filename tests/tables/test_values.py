@@ -189,7 +189,7 @@ class TestJson:
             (b'{"n": 9223372036854775808}', "9223372036854775807"),
             (b'{"at": "yesterday"}', "at `$.at`"),
             (b'{"lines": [{"sku": 5}]}', "at `$.lines[0].sku`"),
-            (b'{"free": ' + b"[" * 100_000, "ecursion"),
+            (b'{"free": ' + b"[" * 100_000, "it is nested too deeply"),
         ],
     )
     def test_bad_values(self, value: bytes, reason: str) -> None:

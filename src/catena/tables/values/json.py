@@ -65,7 +65,9 @@ class JsonSchema:
     def read(self, payload: bytes, is_framed: bool) -> Mapping[str, Any]:  # noqa: ARG002 - part of the contract
         try:
             value = self._decoder.decode(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except RecursionError:
+            raise BadValue("it is nested too deeply") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise BadValue(str(error)) from None
         found: Mapping[str, Any] = value if self._ready is None else self._ready(value)
         return found
