@@ -391,7 +391,8 @@ def nested(depth: int) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "schema", "bad"),
     [
-        ("json", '{"properties": {"x": {}}}', [nested(depth) for depth in range(900, 1001, 5)]),
+        # The last is too deep for every Python, those before for some of the steps of some.
+        ("json", '{"properties": {"x": {}}}', [nested(depth) for depth in (*range(900, 1001, 5), 200_000)]),
         ("protobuf", "message M { required int32 a = 1; optional M m = 2; }", [b"\x08\x01\x12\x00", b""]),
     ],
 )
