@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -192,13 +192,18 @@ class _LateWork:
     async def run(
         self, task: str, plans: Sequence[bytes], done: Callable[[int, bytes | TaskFailed], None]
     ) -> list[bytes | TaskFailed]:
-        async with self._turn:
-            if self._work is None and plans:
-                self._work = await self._opened.enter_async_context(self._open())
-        return [] if self._work is None else await self._work.run(task, plans, done)
+        return await (await self._ready()).run(task, plans, done) if plans else []
 
-    def table(self, task: str, plans: Sequence[bytes]) -> AbstractAsyncContextManager[Table]:
-        raise NotImplementedError(f"tables list nothing: {task}, {len(plans)} plans")
+    @asynccontextmanager
+    async def table(self, task: str, plans: Sequence[bytes]) -> AsyncIterator[Table]:
+        async with (await self._ready()).table(task, plans) as table:
+            yield table
+
+    async def _ready(self) -> Work:
+        async with self._turn:
+            if self._work is None:
+                self._work = await self._opened.enter_async_context(self._open())
+            return self._work
 
     @property
     def usage(self) -> Mapping[Executor, Usage]:

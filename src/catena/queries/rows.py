@@ -6,23 +6,17 @@ vacuum, after what it held had moved on: whoever asks again finds it there.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 
-from catena.loglets.base import Extent
 from catena.objects.base import ObjectStore
 from catena.queries.fresh import Fresh
-from catena.source.reading import fetch_extents, group, read_split
-from catena.source.splitting import Split
+from catena.source.reading import split_batches_of
 from catena.tables.columns import READ
 from catena.tables.values import decoder_of
 from catena.tables.values.rows import convert
-from catena.types import Buffer
 
 
 class TailRows(NamedTuple):
@@ -36,21 +30,8 @@ async def tail_rows(objects: ObjectStore, fresh: Fresh, file: Path) -> TailRows:
     left_out = 0
     with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, fresh.schema) as writer:
         for split in fresh.splits:
-            async for batch in batches_of(objects, split):
+            async for batch in split_batches_of(objects, split, READ):
                 converted = convert(batch, decoder, fresh.schema)
                 left_out += converted.dead_letters.num_rows
                 writer.write_table(converted.rows.select(fresh.schema.names).cast(fresh.schema))
     return TailRows(pa.ipc.open_file(pa.memory_map(str(file))).read_all(), left_out)
-
-
-async def batches_of(objects: ObjectStore, split: Split) -> AsyncIterator[pa.RecordBatch]:
-    """Downloads are awaited, a group at a time; what is decoded is there already."""
-    for extents in group(split.extents):
-        bodies = await fetch_extents(objects, extents)
-        part = msgspec.structs.replace(split, extents=tuple(extents))
-        for batch in read_split(part, READ, functools.partial(_given, bodies)):
-            yield batch
-
-
-def _given(bodies: Sequence[Buffer], _extents: Sequence[Extent]) -> Sequence[Buffer]:
-    return bodies

@@ -5,9 +5,12 @@ What is in an extent is held against what the plan says: a body that ends early 
 
 from __future__ import annotations
 
+import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from catena.columns.decode import decode
 from catena.columns.gather import Body
@@ -40,6 +43,15 @@ def read_split(split: Split, columns: Sequence[str], fetch: Fetch) -> Iterator[p
     return decode(_bodies(split, fetch), split.tp, columns=columns, start=split.start, end=split.end)
 
 
+async def split_batches_of(objects: ObjectStore, split: Split, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
+    """The same where downloads can be awaited: a group at a time; what is decoded is there already."""
+    for extents in group(split.extents):
+        bodies = await fetch_extents(objects, extents)
+        part = msgspec.structs.replace(split, extents=tuple(extents))
+        for batch in read_split(part, columns, functools.partial(_given, bodies)):
+            yield batch
+
+
 async def fetch_extents(objects: ObjectStore, extents: Sequence[Extent]) -> Sequence[Buffer]:
     async def fetch(extent: Extent) -> Buffer:
         if extent.length is None:
@@ -48,6 +60,10 @@ async def fetch_extents(objects: ObjectStore, extents: Sequence[Extent]) -> Sequ
         return body
 
     return await map_bounded(AT_ONCE, fetch, extents)
+
+
+def _given(bodies: Sequence[Buffer], _extents: Sequence[Extent]) -> Sequence[Buffer]:
+    return bodies
 
 
 def group(

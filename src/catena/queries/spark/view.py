@@ -144,7 +144,8 @@ class _Store:
 async def read(objects: ObjectStore, reading: Reading, plan: ReadFile | ReadSplit) -> AsyncIterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from catena.queries.rows import batches_of
+    from catena.source.reading import split_batches_of
+    from catena.tables.columns import READ
     from catena.tables.values import decoder_of
     from catena.tables.values.rows import convert
 
@@ -155,7 +156,7 @@ async def read(objects: ObjectStore, reading: Reading, plan: ReadFile | ReadSpli
                 yield rows
         case ReadSplit(split):
             decoder = decoder_of(reading.value)
-            async for batch in batches_of(objects, split):
+            async for batch in split_batches_of(objects, split, READ):
                 rows = convert(batch, decoder, schema).rows.select(schema.names).cast(schema)
                 for each in rows.to_batches(BATCH_ROWS):
                     yield each

@@ -6,22 +6,17 @@ a value can fail the task; a batch that is damaged, or an object that is gone, d
 
 from __future__ import annotations
 
-import functools
-from collections.abc import AsyncIterator, Sequence
-
 import msgspec
 import pyarrow as pa
 
-from catena.loglets.base import Extent
 from catena.pipeline.tasks import TaskContext
-from catena.source.reading import fetch_extents, group, read_split
+from catena.source.reading import split_batches_of
 from catena.source.splitting import Split
 from catena.tables.columns import READ
 from catena.tables.committer import DataFile
 from catena.tables.tasks.parquet import DayFiles
 from catena.tables.values import ValueSpec, decoder_of
 from catena.tables.values.rows import convert
-from catena.types import Buffer
 
 
 class FilesSpec(msgspec.Struct, frozen=True):
@@ -70,7 +65,7 @@ async def write_rows(context: TaskContext, plan: RowsPlan) -> RowsWritten:
     files = plan.table.open(context)
     dead = None if plan.dead_letters is None else plan.dead_letters.open(context)
     for split in plan.splits:
-        async for batch in _batches(context, split):
+        async for batch in split_batches_of(context.objects, split, READ):
             converted = convert(batch, decoder, schema)
             if converted.rows.num_rows:
                 await files.add(converted.rows)
@@ -78,16 +73,3 @@ async def write_rows(context: TaskContext, plan: RowsPlan) -> RowsWritten:
                 assert dead is not None, "raw values fit a raw column"
                 await dead.add(converted.dead_letters)
     return RowsWritten(await files.finish(), [] if dead is None else await dead.finish())
-
-
-async def _batches(context: TaskContext, split: Split) -> AsyncIterator[pa.RecordBatch]:
-    """Downloads are awaited, a group at a time; what is decoded is there already."""
-    for extents in group(split.extents):
-        bodies = await fetch_extents(context.objects, extents)
-        part = msgspec.structs.replace(split, extents=tuple(extents))
-        for batch in read_split(part, READ, functools.partial(_given, bodies)):
-            yield batch
-
-
-def _given(bodies: Sequence[Buffer], _extents: Sequence[Extent]) -> Sequence[Buffer]:
-    return bodies
