@@ -125,16 +125,30 @@ class Client:
 
     async def read(self, log: LogId, offset: int, machine: LogMachine, max_bytes: int, final: bool = False) -> Read:
         call = Read(log, self.name, 0, offset=offset, final=final)
+        await self._read(call, "read", machine, lambda handle: handle.read(offset, max_bytes))
+        return call
 
+    async def poll(self, log: LogId, offset: int, machine: LogMachine, max_bytes: int, max_wait_s: float) -> Read:
+        """As a fetch does. It may wait, and has to know no less than a read that is made when it begins."""
+        call = Read(log, self.name, 0, offset=offset)
+        await self._read(call, "poll", machine, lambda handle: machine.poll(handle, offset, max_bytes, max_wait_s))
+        return call
+
+    async def _read(
+        self,
+        call: Read,
+        what: str,
+        machine: LogMachine,
+        work: Callable[[VirtualLog], Coroutine[Any, Any, list[Batch]]],
+    ) -> None:
         def take(batches: list[Batch]) -> str:
             call.seen = tuple(
                 Seen(batch.offset, batch.count, self.history.batch_of(bytes(batch.data[PATCHED_BYTES:])))
                 for batch in batches
             )
-            return f"{offset}: " + (" ".join(f"{each.batch}@{each.offset}" for each in call.seen) or "nothing")
+            return f"{call.offset}: " + (" ".join(f"{each.batch}@{each.offset}" for each in call.seen) or "nothing")
 
-        await self._ask(call, f"read {offset}", machine, lambda handle: handle.read(offset, max_bytes), take)
-        return call
+        await self._ask(call, f"{what} {call.offset}", machine, work, take)
 
     async def wait_for_tail(self, log: LogId, beyond: int, machine: LogMachine, max_wait_s: float) -> None:
         """A hint: nothing to check but that it comes back."""

@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from catena.broker.long_polls import LongPolls, News
 from catena.config import Settings
+from catena.loglets.base import Batch
 from catena.loglets.memory import MemoryMedium
 from catena.node import Node
+from catena.runtime import Tasks, shielded
+from catena.types import Offset
 from catena.virtual_log.log import VirtualLog
 from sim.chaos import Chaos, Tally
 from sim.checker import Violation
@@ -19,6 +23,7 @@ from sim.machine import Machine
 from sim.runtime import SimClock, SimEntropy
 from sim.scenario import Scenario
 from sim.stores import FaultyMeta, FaultyObjects, ObservedMeta, ObservedObjects, Wire, at_once
+from sim.tails import SimTails
 
 T = TypeVar("T")
 
@@ -37,9 +42,11 @@ class LogMachine(Machine[Node]):
         self._world = world
         self._held: dict[LogId, VirtualLog] = {}
         self._up: asyncio.Future[None] = world.loop.create_future()
+        self._polls: LongPolls | None = None
 
     async def _start_node(self, clock: SimClock, entropy: SimEntropy) -> Node:
         world = self._world
+        self._polls = LongPolls(clock, Tasks("polls"))
         return await Node.start(
             Settings(diskless=world.scenario.diskless, tiered=world.scenario.tiered),
             meta=world.meta_for_a_process(),
@@ -47,6 +54,7 @@ class LogMachine(Machine[Node]):
             clock=clock,
             entropy=entropy,
             memory=world.medium,
+            tails=None if world.tails is None else world.tails.for_a_process(),
         )
 
     async def _run(self) -> None:
@@ -61,7 +69,7 @@ class LogMachine(Machine[Node]):
         super().crashed(process)
 
     async def wait_until_up(self) -> None:
-        await asyncio.shield(self._up)
+        await shielded(self._up)
 
     async def restart(self) -> None:
         """Kill the process, and wait until the next one is up."""
@@ -85,6 +93,18 @@ class LogMachine(Machine[Node]):
         """`work` on the node's handle of this very incarnation; sometimes one that it got long ago."""
         return await self.call(lambda node: self._on_log(node, log, work), patience_s)
 
+    async def poll(self, log: VirtualLog, offset: Offset, max_bytes: int, max_wait_s: float) -> list[Batch]:
+        """As a fetch does, in a process of this machine: read, and wait for more."""
+        polls, found = self._polls, list[Batch]()
+        assert polls is not None
+
+        async def look(news: News | None) -> bool:
+            found[:] = [] if polls.has_nothing(log, offset, news) else await log.read(offset, max_bytes)
+            return bool(found)
+
+        await polls.look_until([log], max_wait_s, look)
+        return found
+
     async def _on_log(self, node: Node, log: LogId, work: Callable[[VirtualLog], Coroutine[Any, Any, T]]) -> T:
         held = self._held.get(log)
         if held is None or self._world.random.random() < 0.5:
@@ -106,6 +126,7 @@ class World:
         self.random = Chance(f"world {scenario.seed}")
         self.chaos = self._make_chaos()
         self.medium = MemoryMedium()
+        self.tails: SimTails | None = None
         clock = SimClock(loop)
         self._meta = ObservedMeta(clock)
         self._objects = ObservedObjects(clock)
@@ -121,6 +142,10 @@ class World:
         self.violations: list[Violation] = []
         """What clients met and no rule over the history would see."""
         self.machines = [LogMachine(f"n{number}", self) for number in range(scenario.nodes)]
+
+    def share_tails(self, tails: SimTails) -> None:
+        """All machines are processes of one host, and tell each other what they commit."""
+        self.tails = tails
 
     async def start(self) -> None:
         self.chaos.start(self._crashed)

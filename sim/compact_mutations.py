@@ -2,46 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from catena.columns import thinning
-from catena.columns.last_of_keys import LastOfKeys, merged
+from catena.columns import last_of_keys, thinning
+from catena.columns.gather import Body
+from catena.columns.key_hashes import Words
+from catena.columns.varints import Ints
+from catena.columns.walked_batches import Stored, Walked, Whole, walked
+from catena.errors import Corrupt
 from catena.formats.manifest import Cleaning, Manifest
+from catena.formats.record_batch import parse_header
 from catena.formats.segment import SegmentInfo
+from catena.formats.thinned import gaps
 from catena.pipeline import compact, compact_plan, compact_work
 from catena.pipeline.compact import CompactPlan
 from catena.pipeline.compact_plan import Choice
 from catena.pipeline.site import Site
-from catena.pipeline.tasks import compacting
 from catena.pipeline.tasks.compact_plans import RewritePlan
-from catena.types import Offset
+from catena.types import Offset, TopicPartition
 from catena.virtual_log import chain as chains
 from catena.virtual_log.chain import Chain
+from sim.chaos import Tally
 from sim.compact_run import run_seed
+from sim.compact_scenario import draw
 from sim.mutating import Mutation, listing, replaced
+from sim.trial import Result
 
 COMPACT_MUTATIONS: list[Mutation] = []
 compact_mutation = listing(COMPACT_MUTATIONS, run_seed)
 
 
+def _run_if_nonsense(seed: int) -> Result:
+    """Few seeds can show it at all; the others are not looked at, to save time."""
+    return run_seed(seed) if draw(seed).nonsense else Result(seed, [], "", 0, Tally())
+
+
+compact_mutation_of_nonsense = listing(COMPACT_MUTATIONS, _run_if_nonsense)
+
+
 @compact_mutation
 def first_record_of_a_key_stays() -> Iterator[None]:
-    def first(parts: Iterable[LastOfKeys]) -> LastOfKeys:
-        turned = [part._replace(offset=-part.offset) for part in parts]
-        found = merged(turned)
-        return found._replace(offset=-found.offset)
+    real = last_of_keys.last_rows
 
-    with replaced(compacting, "merged", first):
+    def first(high: Words, low: Words) -> Ints:
+        return np.sort(len(high) - 1 - real(high[::-1].copy(), low[::-1].copy()))
+
+    with replaced(last_of_keys, "last_rows", first):
         yield
 
 
 @compact_mutation
 def marks_of_deleted_keys_go_at_once() -> Iterator[None]:
     with replaced(compact_plan, "tombstones_below", lambda *_: 1 << 62):
+        yield
+
+
+@compact_mutation
+def marks_of_deleted_keys_never_go() -> Iterator[None]:
+    with replaced(compact_plan, "tombstones_below", lambda *_: 0):
         yield
 
 
@@ -61,8 +84,9 @@ def mark_goes_and_what_it_deletes_stays() -> Iterator[None]:
 def bucket_is_forgotten() -> Iterator[None]:
     real = compact_work._Run.rewrite_plans
 
-    def fewer(self: compact_work._Run, cluster_id: str) -> list[RewritePlan]:
-        return [msgspec.structs.replace(plan, survivors=plan.survivors[1:]) for plan in real(self, cluster_id)]
+    def fewer(self: compact_work._Run, cluster_id: str) -> Iterator[RewritePlan]:
+        for plan in real(self, cluster_id):
+            yield msgspec.structs.replace(plan, survivors=plan.survivors[1:])
 
     with replaced(compact_work._Run, "rewrite_plans", fewer):
         yield
@@ -134,4 +158,33 @@ def records_that_stay_are_those_beside_the_survivors() -> Iterator[None]:
         return np.roll(real(kept, offsets), 1)
 
     with replaced(thinning, "_is_in", beside):
+        yield
+
+
+def _not_opaque(then: Callable[[Stored], Walked | Whole]) -> AbstractContextManager[None]:
+    """Whoever thins out a log meets something else in place of batches that can't be decoded."""
+
+    def looked_into(body: Body, partition: TopicPartition) -> Iterator[Walked | Whole]:
+        for part in walked(body, partition):
+            yield then(part.batch) if isinstance(part, Whole) and part.is_opaque else part
+
+    return replaced(thinning, "walked", looked_into)
+
+
+@compact_mutation_of_nonsense
+def batch_that_can_not_be_decoded_stops_all() -> Iterator[None]:
+    def stop(batch: Stored) -> Walked | Whole:
+        raise Corrupt(f"the batch at offset {batch.offset} is unsound")
+
+    with _not_opaque(stop):
+        yield
+
+
+@compact_mutation_of_nonsense
+def batch_that_can_not_be_decoded_is_removed() -> Iterator[None]:
+    def gap(batch: Stored) -> Walked | Whole:
+        (made,) = gaps(batch.header.count)
+        return Whole(Stored(batch.offset, parse_header(made), memoryview(made)), is_opaque=True)
+
+    with _not_opaque(gap):
         yield

@@ -21,6 +21,10 @@ class CompactScenario(PipelineScenario):
     mark_kept_s: float
     """How long marks of deleted keys stay, surely."""
     compact: CompactSettings
+    nonsense: float
+    """Share of batches that can't be decoded, though their CRC is right."""
+    own_keys: float
+    """Share of records whose keys are those of one burst."""
 
 
 def draw(seed: int) -> CompactScenario:
@@ -54,4 +58,6 @@ def draw(seed: int) -> CompactScenario:
             group_records=random.choice((4, 1000)),
             bucket_records=random.choice((2, 7, 1000)),
         ),
+        nonsense=random.choice((0.0, 0.0, 0.1)),
+        own_keys=random.choice((0.0, 0.5)),
     )

@@ -7,12 +7,13 @@ asked for before has seen a part of that:
 - of each key the last acked record below that tail was seen, or a later one of the same key, unless there is one where
   the reader has stopped or behind it: then a compaction up to there may have taken all that the reader wanted;
 - a mark of a deleted key may be missing once it could have been cleaned for long enough; then nothing older of the key
-  was seen, unless the reader took longer than that.
+  was seen, unless the reader took longer than that;
+- a batch that nobody can decode is where it was acked, byte for byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 LANDS_S = 60.0
@@ -45,6 +46,8 @@ class Table:
         self.acked: dict[int, Acked] = {}
         self.unsure: dict[Row, float] = {}
         """Appended since then by somebody who does not know whether it took place, or is about to get to know."""
+        self.opaque: dict[int, tuple[bytes, float]] = {}
+        """Batches that nobody can decode, and when each was acked."""
 
     def forget(self, rows: Sequence[Row]) -> None:
         """What became of these is known."""
@@ -76,6 +79,12 @@ class Table:
                 yield f"the mark of the deleted {key!r}, at {offset}, went too early"
             elif key in last_seen and ended - began < self._mark_kept_s:
                 yield f"{key!r} was deleted at {offset}, and is there again at {last_seen[key]}"
+
+    def opaque_faults(self, seen: Mapping[int, bytes], tail: int, began: float) -> Iterator[str]:
+        """The same of batches that nobody can decode."""
+        for offset, (data, acked) in self.opaque.items():
+            if offset < tail and acked <= began and seen.get(offset) != data:
+                yield f"the batch at {offset}, which nobody can decode, is not there: {seen.get(offset)!r}"
 
     def _last(self, tail: int, before: float) -> dict[bytes, int]:
         """Of each key: the last offset below the tail that was acked before that time."""

@@ -154,7 +154,8 @@ class History:
     def note(self, what: str) -> int:
         """Add one event to the order; returns its tick."""
         self._tick += 1
-        line = f"{self._tick} {self.now():.6f} {what}"
+        now = self.now()
+        line = f"{self._tick} {now:.6f} {what}"
         self._hash.update(line.encode())
         if self.keep_transcript:
             self.transcript.append(line)

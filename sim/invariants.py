@@ -18,6 +18,8 @@ The TLA+ invariants of the leaderless log, stated over our records and, where th
         had its place taken never does. What it commits goes on where the last commit ended, and has no segments
         but its own and those that the chain named until then: others may be gone. An index entry
         comes up below the boundary only by a writer that had looked before the boundary passed it
+    S10 what a job has taken the place of, segments and blobs, is not deleted for as long as a plan may name it, counted
+        from when the chain says that it took the job's manifest; unless the whole tiered part was trimmed since
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from catena.errors import Corrupt
+from catena.errors import Corrupt, InvalidBatch
 from catena.formats import manifest as manifests
 from catena.formats import segment as segments
 from catena.formats.record_batch import split_batches
@@ -69,6 +71,8 @@ class PartitionState:
         """Jobs that committed, were abandoned, or had their place taken."""
         self.epochs: dict[int, int] = {}
         """By offset: which epoch has written it."""
+        self.replaced: dict[str, int] = {}
+        """By object: when, in milliseconds, the chain took a manifest that has no place for it."""
 
     @property
     def start(self) -> int:
@@ -120,9 +124,15 @@ class Invariants:
     def __init__(self, find_object: Callable[[str], bytes | None] | None = None) -> None:
         """`find_object` looks into the object store; without it nothing is said about objects."""
         self._find_object = find_object
+        self._now_ms: Callable[[], int] = lambda: 0
+        self._kept_ms = 0
         self.violations: list[Violation] = []
         self.partitions: dict[str, PartitionState] = {}
         self._changes = 0
+
+    def keep_replaced(self, kept_ms: int, now_ms: Callable[[], int]) -> None:
+        """What was replaced has to stay for so long."""
+        self._kept_ms, self._now_ms = kept_ms, now_ms
 
     def changed(self, key: str, old: bytes | None, new: bytes | None) -> None:
         """One record was written (or, with `new` None, deleted)."""
@@ -152,6 +162,9 @@ class Invariants:
             if not state.is_deleted and (offset := state.references().get(key)) is not None:
                 rule = "S5" if key.startswith(keys.WAL_BLOBS) else "S4"
                 self._broken(rule, f"{state.prefix} offset {offset} is in {key}, which was deleted")
+            at_ms = None if state.is_deleted else state.replaced.get(key)
+            if at_ms is not None and self._now_ms() - at_ms < self._kept_ms:
+                self._broken("S10", f"{state.prefix} {key} was replaced at {at_ms}, and deleted at {self._now_ms()}")
 
     def check_end(self) -> None:
         """Once everything is quiet: all that a reader may ask for can be found."""
@@ -224,7 +237,7 @@ class Invariants:
         if old is not None and old.tiering is not None and old.tiering != new.tiering:
             state.over.add(old.tiering)
         if tiered is None:
-            state.segments = {}
+            state.segments, state.replaced = {}, {}
         if not new.deleted:
             self._check_covered(state)
             self._check_epochs(state, new)
@@ -267,6 +280,9 @@ class Invariants:
         if (manifest.base, manifest.end) != (link.base, link.end):
             self._broken("S4", f"{state.prefix} {link}: its manifest has [{manifest.base}, {manifest.end})")
         state.segments = {info.key: info for info in manifest.segments}
+        first, at_ms = old.boundary if old is not None else 0, int(link.params.get("at_ms", 0))
+        blobs = [object_key(entry.data_key) for end, entry in state.entries.items() if first <= end < manifest.end]
+        state.replaced |= dict.fromkeys([*(before.keys() - state.segments.keys()), *blobs], at_ms)
         ends = [manifest.base, *(info.end for info in manifest.segments)]
         if [info.base for info in manifest.segments] != ends[:-1] or ends[-1] != manifest.end:
             self._broken("S4", f"{state.prefix} {key}: segments of [{manifest.base}, {manifest.end}) do not meet")
@@ -387,6 +403,10 @@ def _brief(control: Control) -> str:
 
 
 def _records(offset: int, body: bytes) -> Iterator[Record]:
+    """A batch that can't be decoded counts as one record."""
     for header, batch in split_batches(body):
-        yield from iter_records(batch, offset)
+        try:
+            yield from list(iter_records(batch, offset))
+        except InvalidBatch:
+            yield Record(offset, -1, None, bytes(batch), ())
         offset += header.count

@@ -111,8 +111,6 @@ class SimLoop(asyncio.BaseEventLoop):
         """A cancelled timer is skipped when its time comes."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if str(context.get("message")).endswith(" exception in shielded future"):
-            return  # Python 3.14 tells of it when nobody waits any more, also where its owner looks at it later
         self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def interrupt_in(self, steps: int, interrupt: Callable[[Process], None]) -> None:

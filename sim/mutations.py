@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
+from catena.broker.long_polls import LongPolls, News
 from catena.errors import OutcomeUnknown, StaleView, StoreUnavailable
-from catena.loglets.base import Entry, LinkSpec, SealResult, Tail
+from catena.loglets.base import Batch, Entry, LinkSpec, SealResult, Tail
 from catena.loglets.diskless import commit_by_group, commit_by_pending, loglet, plan, seal
 from catena.loglets.diskless import materialize as materialize_module
 from catena.loglets.diskless.commit import Work
@@ -29,6 +30,7 @@ from catena.meta.base import Group, MetaStore, Put
 from catena.meta.sessions import KeptSession
 from catena.runtime import Clock
 from catena.types import ANY, Buffers, Offset, TopicPartition, Version
+from catena.virtual_log.log import VirtualLog
 from sim import chain_mutations
 from sim.mutating import MUTATIONS, Mutation, mutation, nothing, replaced
 
@@ -179,6 +181,45 @@ def tail_cache_bridges_gaps() -> Iterator[None]:
 
     real = TailCache.add
     with replaced(TailCache, "add", blindly):
+        yield
+
+
+@mutation
+def what_is_not_committed_yet_is_told_to_other_processes() -> Iterator[None]:
+    real = commit_by_group.CommitByGroup._send
+
+    async def eager(self: Any, works: list[Work]) -> None:
+        for work in works:
+            if work.plan is not None and work._publish is not None:
+                for offset, entry in work.plan.placed:
+                    work._publish(work.partition.tp, work.plan.control.epoch, offset, entry, work.planned_at)
+        await real(self, works)
+
+    with replaced(commit_by_group.CommitByGroup, "_send", eager):
+        yield
+
+
+@mutation
+def nothing_new_is_believed_while_other_processes_tell_of_commits() -> Iterator[None]:
+    real = Reader.read
+
+    async def believing(self: Reader, partition: Partition, link: LinkSpec, *asked: int) -> list[Batch]:
+        if asked[0] == partition.tail and self._trusted_s(partition, link) > 0:
+            return []
+        return await real(self, partition, link, *asked)
+
+    with replaced(Reader, "read", believing):
+        yield
+
+
+@mutation
+def last_look_of_a_long_poll_goes_by_what_is_remembered() -> Iterator[None]:
+    real = LongPolls.has_nothing
+
+    def remembering(self: LongPolls, of: VirtualLog, offset: Offset, news: News | None) -> bool:
+        return real(self, of, offset, news or {})
+
+    with replaced(LongPolls, "has_nothing", remembering):
         yield
 
 

@@ -35,8 +35,9 @@ from sim.stores import at_once
 T = TypeVar("T")
 
 HOUR_S = 3600.0
-GRACE = VacuumSettings(grace_ms=600_000, longest_job_ms=1)
+GRACE = VacuumSettings(grace_ms=600_000, longest_job_ms=300_000)
 """Above every deadline and pause of nodes, and the skew of clocks; an hour that a driver sleeps is far above it."""
+SKEW_MS_MAX = 100_000
 AUDIT = AuditSettings(task_bytes=500)
 DRIVER = "driver"
 
@@ -74,7 +75,7 @@ class DriverMachine(Machine[Driver]):
         await check_incarnation(meta, objects)
         counted = CountedObjects(objects, clock)
         retrying = RetryingObjects(counted, clock, entropy)
-        site = Site(cluster.cluster_id, meta, retrying, ChainStore(meta, clock, entropy), clock, entropy)
+        site = Site(cluster.cluster_id, meta, retrying, ChainStore(meta, clock, entropy), clock, entropy, GRACE)
         return Driver(site, InlineWork(TaskContext(retrying, clock, entropy, counted)))
 
     async def call(self, work: Callable[[Driver], Coroutine[Any, Any, T]], patience_s: float) -> T:
@@ -112,6 +113,7 @@ class PipelineWorld(World):
         self._begun: dict[str, Process | None] = {}
         """By job: the process that began it."""
         super().__init__(scenario, loop, history, tally)
+        self.invariants.keep_replaced(GRACE.longest_job_ms - SKEW_MS_MAX, self._meta.clock.now_ms)
         self.drivers = [DriverMachine(f"{DRIVER}{number}", self) for number in range(scenario.drivers)]
         self.vacuums = [DriverMachine(f"{VACUUM}{number}", self) for number in range(scenario.vacuums)]
         self.auditors = [DriverMachine(f"{DRIVER}-a{number}", self) for number in range(scenario.auditors)]

@@ -60,6 +60,9 @@ def _shows_sleepers(scenario: PipelineScenario) -> bool:
 
 mutation_of_what_is_pending = listing(PIPELINE_MUTATIONS, _where(_shows_pending))
 mutation_of_what_sleeps = listing(PIPELINE_MUTATIONS, _where(_shows_sleepers))
+mutation_of_what_is_replaced = listing(
+    PIPELINE_MUTATIONS, _where(lambda scenario: bool(scenario.vacuums and scenario.drivers) and scenario.bursts > 1)
+)
 
 
 def _unchecked_manifests() -> AbstractContextManager[None]:
@@ -251,6 +254,19 @@ def pending_is_written_to_the_index_below_the_boundary() -> Iterator[None]:
 @mutation_of_what_sleeps
 def objects_of_a_job_that_may_still_commit_are_collected() -> Iterator[None]:
     with replaced(References, "_add_job", nothing):
+        yield
+
+
+@mutation_of_what_is_replaced
+def segments_are_collected_as_soon_as_others_take_their_place() -> Iterator[None]:
+    with replaced(References, "_read_replaced", nothing):
+        yield
+
+
+@mutation_of_what_is_replaced
+def blobs_are_collected_as_soon_as_they_are_tiered() -> Iterator[None]:
+    """When they are so old that the grace does not keep them."""
+    with replaced(References, "_add_blobs", lambda *_: None):
         yield
 
 

@@ -18,7 +18,7 @@ from catena.types import TopicId, TopicPartition
 from sim.checker import Violation
 from sim.clients import NOT_DONE, NOT_KNOWN, Client, settle
 from sim.history import Outcome
-from sim.pipeline_cluster import HOUR_S, Driver, DriverMachine, PipelineWorld
+from sim.pipeline_cluster import GRACE, HOUR_S, SKEW_MS_MAX, Driver, DriverMachine, PipelineWorld
 from sim.pipeline_retention import retain
 from sim.workload import DOOMED, MAIN, SETTLED_S, clients, create_topic, heal, in_parallel, look_at_everything
 
@@ -177,6 +177,7 @@ def _check_all_tiered(world: PipelineWorld, prefix: str, when: str) -> None:
 async def vacuum_at_last(world: PipelineWorld) -> None:
     """Once all is quiet and old, what is left in the stores is referred to, and of deleted topics nothing is."""
     machine = await fresh_driver(world, "to vacuum")
+    await world.loop.sleep((GRACE.longest_job_ms + 2 * SKEW_MS_MAX) / 1000)  # what was replaced stays for so long
     await machine.call(Driver.vacuum, HOUR_S)
     orphans, strays = world.orphans(), world.strays()
     if orphans:

@@ -31,6 +31,8 @@ HEALED_S = 30.0
 """From then on, all that is asked of a log is answered within this time."""
 WINDOW = 3
 """Batches that an idempotent writer has under way at once."""
+READERS_BACK = 2
+"""Where processes of a host tell each other what they commit."""
 
 
 async def run(world: World) -> None:
@@ -70,6 +72,7 @@ def clients(world: World, burst: int = 0) -> list[Coroutine[Any, Any, None]]:
     found += [delete(Client(world, f"d{n}{mark}")) for n in range(deleters)]
     found += [restart(Client(world, f"s{n}{mark}")) for n in range(scenario.restarters)]
     found += [hold(Client(world, f"h{n}{mark}")) for n in range(scenario.holders)]
+    found += [read_back(Client(world, f"b{n}{mark}")) for n in range(0 if world.tails is None else READERS_BACK)]
     return found
 
 
@@ -189,10 +192,15 @@ async def _send_in_order(client: Client, window: list[tuple[Append, Entry]]) -> 
 
 
 async def follow(client: Client) -> None:
-    """From the start to the tail and on, now and then by way of another node."""
+    """From the start to the tail and on, now and then by way of another node; some as fetches do, which wait."""
     log, position, machine = some_log(client), 0, client.some_machine()
+    waits = (0.0, 0.05, 0.5, 3.0) if client.random.random() < 0.5 else ()
     for _ in range(3 * client.world.scenario.batches_per_writer):
-        read = await client.read(log, position, machine, client.random.choice((1, 200, 100_000)))
+        max_bytes = client.random.choice((1, 200, 100_000))
+        if waits:
+            read = await client.poll(log, position, machine, max_bytes, client.random.choice(waits))
+        else:
+            read = await client.read(log, position, machine, max_bytes)
         if read.seen:
             position = read.seen[-1].end
         elif read.out_of_range is not None:
@@ -274,6 +282,27 @@ async def outrun(client: Client) -> None:
         if call.outcome is Outcome.OK:
             await client.trim(log, call.end, fast)
             await client.read(log, tail.tail, slow, 1000)
+
+
+async def read_back(client: Client) -> None:
+    """What was acked a moment ago is read on another node, by itself and as fetches do.
+
+    That node is told of commits by others of its host: of the one before, and of this one a bit later, if at all.
+    """
+    for _ in range(client.random.randint(3, 8)):
+        await client.think(0.3)
+        log, reader = client.random.choice(client.world.logs[MAIN]), client.some_machine()
+        for _ in range(4):
+            call, entry = client.new_append(log)
+            error = await client.append(call, entry, client.some_machine())
+            settle(client, call, [] if error is None else [error])
+            if call.outcome is not Outcome.OK:
+                break
+            if client.random.random() < 0.5:
+                await client.read(log, call.offset, reader, 1000)
+            else:
+                await client.poll(log, call.offset, reader, 1000, client.random.choice((0.0, 0.02)))
+            await client.think(0.05)
 
 
 async def delete(client: Client) -> None:

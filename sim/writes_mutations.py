@@ -11,14 +11,19 @@ from catena.loglets.base import Stored
 from catena.loglets.diskless import plan
 from catena.loglets.producers import ProducerState
 from catena.meta import keys
+from catena.meta.base import MetaStore
+from catena.pipeline import vacuum
 from catena.pipeline.references import References
 from catena.source import adopting
 from catena.source.adopting import Adopter, Written
 from catena.types import ANY, Offset
 from catena.virtual_log import intents
 from catena.virtual_log.intents import Begun, Body, Done, Intent, Intents, WriteHead
+from sim.chaos import Tally
 from sim.mutating import Mutation, listing, nothing, replaced
+from sim.trial import Result
 from sim.writes_run import run_seed
+from sim.writes_world import draw
 
 WRITES_MUTATIONS: list[Mutation] = []
 writes_mutation = listing(WRITES_MUTATIONS, run_seed)
@@ -62,6 +67,36 @@ def blobs_of_intents_are_no_references() -> Iterator[None]:
         yield
 
 
+def _run_if_large(seed: int) -> Result:
+    """Other seeds can't show it, and are not looked at, to save time."""
+    return run_seed(seed) if draw(seed).large else Result(seed, [], "", 0, Tally())
+
+
+mutation_of_large_bodies = listing(WRITES_MUTATIONS, _run_if_large)
+
+
+@mutation_of_large_bodies
+def bodies_that_nobody_has_begun_stay() -> Iterator[None]:
+    async def none(*_: object) -> int:
+        return 0
+
+    with replaced(vacuum, "forget_unpublished", none):
+        yield
+
+
+@mutation_of_large_bodies
+def bodies_are_collected_though_a_head_names_them() -> Iterator[None]:
+    async def all_that_are_old(meta: MetaStore, before_ms: int, _limit: int, _dry_run: bool) -> int:
+        records = await meta.scan(keys.WRITES, keys.after(keys.WRITES))
+        for body in [keys.parse_write_body_part(record.key) for record in records]:
+            if body is not None and intents._was_made_before(body.nonce, before_ms):
+                await meta.delete_range(body.prefix, keys.after(body.prefix))
+        return 0
+
+    with replaced(vacuum, "forget_unpublished", all_that_are_old):
+        yield
+
+
 @writes_mutation
 def a_second_attempts_runs_are_appended_too() -> Iterator[None]:
     """It finishes what was begun, and then goes on with its own."""
@@ -80,8 +115,8 @@ def a_second_attempts_runs_are_appended_too() -> Iterator[None]:
 
 @writes_mutation
 def an_intent_is_published_over_one_that_is_open() -> Iterator[None]:
-    async def blind(self: Intents, app: str, version: int, body: Body) -> Begun:
-        intent = await self._prepare(app, version, body)
+    async def blind(self: Intents, app: str, version: int, body: Body, is_once: bool = False) -> Begun:
+        intent = await self._prepare(app, version, body, is_once)
         head = await self.find(app)
         if head.done >= version:
             return Done(version)
@@ -106,4 +141,39 @@ def a_write_is_over_before_all_of_it_is_appended() -> Iterator[None]:
         await real(self, intent, pieces[:1])
 
     with replaced(adopting._Partition, "adopt", some):
+        yield
+
+
+@writes_mutation
+def who_finishes_for_others_appends_nothing() -> Iterator[None]:
+    async def blind(self: Adopter, older_than_ms: int) -> bool | None:
+        head = await self.find()
+        if head.open is None or head.open.created_at_ms >= older_than_ms:
+            return None
+        await self._intents.finish(self._app, head.open)
+        return True
+
+    with replaced(Adopter, "finish_open", blind):
+        yield
+
+
+@writes_mutation
+def heads_are_forgotten_at_once() -> Iterator[None]:
+    """A second attempt at a version that is done does not know it."""
+    real = Intents.forget
+
+    async def eager(self: Intents, app: str, _keep_ms: int) -> bool:
+        return await real(self, app, -1)
+
+    with replaced(Intents, "forget", eager):
+        yield
+
+
+@writes_mutation
+def heads_are_forgotten_while_they_are_open() -> Iterator[None]:
+    async def blind(self: Intents, app: str, _keep_ms: int) -> bool:
+        await self._meta.delete(keys.write_head(app), ANY)
+        return True
+
+    with replaced(Intents, "forget", blind):
         yield

@@ -16,7 +16,8 @@ from sim.writes_world import WritesWorld
 
 def run_seed(seed: int, keep_transcript: bool = False) -> Result:
     loop = SimLoop(seed)
-    world = WritesWorld(writes_world.draw(seed), loop, History(loop.time, keep_transcript), Tally())
+    scenario = writes_world.draw(seed)
+    world = WritesWorld(scenario, loop, History(loop.time, keep_transcript), Tally())
     versions: list[Version] = []
 
     def check() -> Iterator[Violation]:
@@ -25,5 +26,5 @@ def run_seed(seed: int, keep_transcript: bool = False) -> Result:
         yield from checker.check(world.history)
         yield from writes_workload.check(world, versions)
 
-    with writes_world.forgetful_producers():
+    with writes_world.small_limits(scenario):
         return trial.run(world, writes_workload.run(world, versions), check, writes_workload.VIRTUAL_S_MAX)

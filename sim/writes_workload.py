@@ -16,10 +16,12 @@ from catena.formats import wal_blob
 from catena.formats.records import build_batch
 from catena.meta import keys
 from catena.node import Node
+from catena.pipeline.settings import WritesSettings
 from catena.runtime import Entropy
 from catena.source.adopting import Adopter, Written, stamp_of
+from catena.source.finishing import WritesReport, finish_writes
 from catena.types import ABSENT, TopicId
-from catena.virtual_log.intents import StoredBlob, StoredRun
+from catena.virtual_log.intents import StoredBlob, StoredRun, heads
 from sim.checker import Violation
 from sim.clients import PATCHED_BYTES, Client
 from sim.history import Append, LogId, Read
@@ -31,6 +33,8 @@ from sim.workload import MAIN, SETTLED_S, clients, create_topic, heal, in_parall
 from sim.writes_world import MAX_BLOB_AGE_MS, WriterMachine, WritesWorld
 
 ATTEMPTS_MAX = 12
+ONCE = "once-"
+"""What applications are called that are one write each."""
 VIRTUAL_S_MAX = 6 * HOUR_S
 
 
@@ -60,14 +64,18 @@ async def run(world: WritesWorld, versions: list[Version]) -> None:
             world.chaos.next_burst()
         if burst and scenario.vacuums_first and world.vacuums:
             await vacuum(Client(world, f"first vacuum b{burst}"), world.vacuums[0], 1)
-        await in_parallel(world, [*jobs(world, burst), *clients(world, burst), *applications(world, burst, versions)])
+        writes = [*applications(world, burst, versions), *unnamed(world, burst, versions), *finishers(world, burst)]
+        await in_parallel(world, [*jobs(world, burst), *clients(world, burst), *writes])
     await heal(world)
     await world.loop.sleep(HOUR_S + 2 * SETTLED_S)
-    for app in dict.fromkeys(version.app for version in versions):
+    await finish_at_last(world)
+    for app in dict.fromkeys(version.app for version in versions if not version.app.startswith(ONCE)):
         await finish(world, app, versions)
     await tier_everything(world, "once all are awake")
     await world.loop.sleep(2 * GRACE.grace_ms / 1000)  # what sleepers have stored is old as well
     await vacuum_at_last(world)
+    if left := world.bodies():
+        world.violations.append(Violation("liveness", f"vacuum leaves bodies of writes that are over: {left}"))
     await audit_at_last(world, "in the end")
     await world.machines[0].restart()
     await look_at_everything(world)
@@ -83,6 +91,23 @@ def applications(world: WritesWorld, burst: int, versions: list[Version]) -> lis
         )
         for number in range(world.scenario.applications)
     ]
+
+
+def unnamed(world: WritesWorld, burst: int, versions: list[Version]) -> list[Coroutine[Any, Any, None]]:
+    return [
+        write_once(Client(world, f"once{number}b{burst}"), f"{ONCE}{number}-{burst}", versions)
+        for number in range(world.scenario.unnamed)
+    ]
+
+
+async def write_once(client: Client, app: str, versions: list[Version]) -> None:
+    """Nobody comes back for it, whatever became of it."""
+    world = client.world
+    assert isinstance(world, WritesWorld)
+    version = Version(app, 0)
+    versions.append(version)
+    await client.think()
+    await attempt(client, version, client.random.choice(world.writers))
 
 
 async def write(client: Client, app: str, numbers: range, versions: list[Version]) -> None:
@@ -128,7 +153,8 @@ async def _write(client: Client, node: Node, version: Version, made: Attempt, en
         await _store(client, node, version, made, logs, task, entropy) for task in range(client.random.choice((1, 2)))
     ]
     topics = {TopicId(log.topic_id): log.topic for log in logs}
-    await Adopter(node, entropy, version.app, MAX_BLOB_AGE_MS).commit(version.number, Written(topics, blobs))
+    is_once = version.app.startswith(ONCE)
+    await Adopter(node, entropy, version.app, MAX_BLOB_AGE_MS, is_once).commit(version.number, Written(topics, blobs))
 
 
 async def _store(
@@ -164,13 +190,67 @@ async def _store(
     return StoredBlob(key, created_at_ms, *stamp, runs)
 
 
-async def finish(world: WritesWorld, app: str, versions: list[Version]) -> None:
-    """Liveness: what was begun can be finished by whoever comes, and is over then."""
-    last = max(version.number for version in versions if version.app == app)
-    machine = WriterMachine(f"last writer of {app}", world)
+def finishers(world: WritesWorld, burst: int) -> list[Coroutine[Any, Any, None]]:
+    return [finish_for_others(Client(world, f"finisher{n}b{burst}")) for n in range(world.scenario.finishers)]
+
+
+async def finish_for_others(client: Client) -> None:
+    """What the pipeline's service does: it takes part as another process that dies and sleeps."""
+    world = client.world
+    assert isinstance(world, WritesWorld)
+    for _ in range(client.random.randint(1, 4)):
+        await client.think(client.random.choice((1.0, 10.0)))
+        seed, after_ms = client.random.getrandbits(64), client.random.choice((0, 1_000, 30_000))
+        machine = client.random.choice(world.writers)
+        try:
+            report = await machine.call(lambda node: _finish(node, seed, after_ms), client.random.choice((5.0, 60.0)))  # noqa: B023
+        except (CatenaError, NoAnswer, NotConnected) as error:
+            client.history.note(f"{client.name}: {type(error).__name__}: {error}")
+        else:
+            client.history.note(f"{client.name}: {report.finished} finished, {report.abandoned} abandoned")
+            _tell(world, report)
+
+
+async def finish_at_last(world: WritesWorld) -> None:
+    """Liveness: nothing is left open, whoever had begun it."""
+    machine = await _last_writer(world, "last finisher")
+
+    async def settle(node: Node) -> tuple[WritesReport, list[str]]:
+        report = await _finish(node, 1, 0)
+        return report, [app async for app, head in heads(node.meta) if head.open is not None]
+
+    try:
+        report, left = await machine.call(settle, HOUR_S)
+    except (CatenaError, NoAnswer) as error:
+        world.violations.append(Violation("liveness", f"writes can't be finished: {error!r}"))
+        return
+    _tell(world, report)
+    world.violations.extend(Violation("liveness", f"{app} is not over") for app in left)
+
+
+async def _finish(node: Node, seed: int, after_ms: int) -> WritesReport:
+    settings = WritesSettings(finish_after_ms=after_ms)
+    return await finish_writes(node, SimEntropy(seed), settings, GRACE.grace_ms)
+
+
+def _tell(world: WritesWorld, report: WritesReport) -> None:
+    for app, error in report.failures.items():
+        if isinstance(error, NeedsOperator):
+            world.violations.append(Violation("write", f"{app} can't be finished: {error!r}"))
+
+
+async def _last_writer(world: WritesWorld, name: str) -> WriterMachine:
+    machine = WriterMachine(name, world)
     machine.start()
     while machine.node is None:
         await world.loop.sleep(1.0)
+    return machine
+
+
+async def finish(world: WritesWorld, app: str, versions: list[Version]) -> None:
+    """Liveness: what was begun can be finished by whoever comes, and is over then."""
+    last = max(version.number for version in versions if version.app == app)
+    machine = await _last_writer(world, f"last writer of {app}")
 
     async def settle(node: Node) -> int:
         adopter = Adopter(node, SimEntropy(last), app, MAX_BLOB_AGE_MS)

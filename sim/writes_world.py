@@ -1,7 +1,8 @@
 """What one seed of the scenario of writes turns on, machines whose processes write as applications, and their world.
 
 Applications write as Spark's drivers do: blobs first, then an intent, then runs into the logs. Their processes die at
-any step, or sleep for an hour; others finish what they have begun. Producers are forgotten within that hour, so that
+any step, or sleep for an hour; others finish what they have begun: the same application, or the pipeline, also for
+writes that have no name and that nobody comes back for. Producers are forgotten within that hour, so that
 who wakes up can't rely on what logs remember. Vacuum runs beside all this.
 """
 
@@ -14,8 +15,10 @@ from typing import Any, TypeVar
 
 from catena.config import Settings
 from catena.loglets import producers
+from catena.meta import keys
 from catena.node import Node
 from catena.source import adopting
+from catena.virtual_log import intents
 from sim import pipeline_scenario
 from sim.chaos import Tally
 from sim.history import History
@@ -27,6 +30,7 @@ from sim.pipeline_scenario import PipelineScenario
 from sim.pipeline_steps import PipelineMeta
 from sim.runtime import SimClock, SimEntropy
 from sim.steps import kind_of
+from sim.stores import at_once
 
 T = TypeVar("T")
 
@@ -34,8 +38,9 @@ EXPIRY_MS = 40 * 60_000
 """A producer is forgotten while a process sleeps for an hour."""
 MAX_BLOB_AGE_MS = GRACE.grace_ms // 4
 HEAD = "head"
+BODY_STEP = "body:create"
 WRITE_STEPS = ("head:confirm", "head:done", "head:open")
-WRITES_STEPS = (*WRITE_STEPS, "blob:put", "control:append", "transact:append")
+WRITES_STEPS = (*WRITE_STEPS, BODY_STEP, "blob:put", "control:append", "transact:append")
 """Those that a long run must hit."""
 
 
@@ -46,12 +51,20 @@ class WritesScenario(PipelineScenario):
     """Of each application in each burst."""
     writers: int
     """Machines that write."""
+    finishers: int
+    unnamed: int
+    """Writes without a name, in each burst."""
+    large: bool
+    """Bodies of intents are records of their own, some of them several."""
 
 
 def draw(seed: int) -> WritesScenario:
     random = Chance(f"writes scenario {seed}")
     drawn = pipeline_scenario.draw(seed)
     aims = {*WRITE_STEPS, random.choice(("transact:append", "control:append", "blob:put"))}
+    large = random.random() < 0.5
+    if large:
+        aims.add(BODY_STEP)
     base = replace(
         drawn,
         plain_writers=1,
@@ -85,14 +98,20 @@ def draw(seed: int) -> WritesScenario:
         applications=random.choice((1, 1, 2)),
         versions=random.randint(1, 3),
         writers=random.choice((2, 2, 3)),
+        finishers=random.choice((0, 1, 1)),
+        unnamed=random.choice((0, 0, 1, 2)),
+        large=large,
     )
 
 
 @contextmanager
-def forgetful_producers() -> Iterator[None]:
+def small_limits(scenario: WritesScenario) -> Iterator[None]:
+    """Producers are forgotten soon, and bodies are large soon."""
     with (
         replaced(producers, "EXPIRY_MS", EXPIRY_MS),
         replaced(adopting, "REMEMBERED_MS", EXPIRY_MS // 2),
+        replaced(intents, "MAX_INLINE_BYTES", 0 if scenario.large else intents.MAX_INLINE_BYTES),
+        replaced(intents, "PART_BYTES", 400),
     ):
         yield
 
@@ -101,7 +120,7 @@ class WritesMeta(PipelineMeta):
     def _name_put(self, key: str, value: bytes) -> str:
         if kind_of(key) == HEAD:
             return "head:confirm" if b"is_confirmed" in value else "head:open" if b'"open"' in value else "head:done"
-        return super()._name_put(key, value)
+        return BODY_STEP if keys.parse_write_body_part(key) is not None else super()._name_put(key, value)
 
 
 class WriterMachine(Machine[Node]):
@@ -138,6 +157,11 @@ class WritesWorld(PipelineWorld):
         await super().start()
         for machine in self.writers:
             machine.start()
+
+    def bodies(self) -> list[str]:
+        """Parts of what writes consist of that are not inline."""
+        records = at_once(self._meta.scan(keys.WRITES, keys.after(keys.WRITES)))
+        return [record.key for record in records if keys.parse_write_body_part(record.key) is not None]
 
     def meta_for_a_process(self) -> PipelineMeta:
         can_transact = self.random.random() < self.scenario.transact

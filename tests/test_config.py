@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catena.config import Settings, load
+from catena.config import Settings, load, without_password
 from catena.errors import ConfigError
 
 
@@ -49,6 +49,18 @@ def test_a_file_is_read(file: Path) -> None:
     assert settings.diskless.tail_cache_bytes == 1000
     assert settings.diskless.writer.batch_max_bytes == 2000
     assert settings.diskless.writer.uploads_in_flight == Settings().diskless.writer.uploads_in_flight
+
+
+def test_roles_in_the_environment_are_separated_by_commas(tmp_path: Path) -> None:
+    assert load().node.roles == ("write", "read")
+    assert load(environment={"CATENA_NODE__ROLES": "read"}).node.roles == ("read",)
+    assert load(environment={"CATENA_NODE__ROLES": "write, read"}).node.roles == ("write", "read")
+    file = tmp_path / "catena.toml"
+    file.write_text('[node]\nroles = ["write"]')
+    assert load(str(file)).node.roles == ("write",)
+    file.write_text("[node]\nroles = []")
+    with pytest.raises(ConfigError, match="without any"):
+        load(str(file))
 
 
 def test_the_environment_wins_over_the_file_and_options_over_both(file: Path) -> None:
@@ -146,3 +158,20 @@ def _names(settings: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
 def test_the_page_of_settings_has_them_all() -> None:
     page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text()
     assert sorted(re.findall(r"^\| `([a-zA-Z_.]+)` \|", page, re.MULTILINE)) == sorted(_names(Settings))
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:data/meta.db", "sqlite:data/meta.db"),
+        ("postgres://me:secret@host:1/db", "postgres://me@host:1/db"),
+        ("postgresql://postgres@/db?host=/run/pg&password=secret", "postgresql://postgres@/db?host=/run/pg"),
+        ("postgresql://host/db?sslpassword=secret&x=1", "postgresql://host/db?x=1"),
+        ("http://me:secret@host:8080/metrics", "http://me@host:8080/metrics"),
+        ("http://host:8080/metrics?Token=secret", "http://host:8080/metrics"),
+        ("http://me:secret@[host:8080", "http://..."),
+        ("s3://bucket/p?endpoint=http://h:1&region=r", "s3://bucket/p?endpoint=http://h:1&region=r"),
+    ],
+)
+def test_passwords_are_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown

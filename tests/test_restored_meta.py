@@ -193,7 +193,7 @@ async def test_a_node_serves_what_it_knows_and_is_not_ready(site: Site, caplog: 
     await site.lose()
     async with serve(serving(site)) as node:
         status, body = await get(node.http.port, "/ready")
-        assert (status, body["status"]) == (503, "read-only")
+        assert (status, body["state"]) == (503, "read-only")
         assert "the meta store was set back" in body["reason"]
         assert not node.is_ready
         assert (await get(node.http.port, "/health"))[0] == 200
@@ -214,7 +214,7 @@ async def test_a_node_that_runs_meanwhile_stops_writing(site: Site, caplog: pyte
         assert node.is_ready
         await site.backups.restore()
         await node.node.incarnation.tick()
-        assert (await get(node.http.port, "/ready"))[1]["status"] == "read-only"
+        assert (await get(node.http.port, "/ready"))[1]["state"] == "read-only"
         with pytest.raises(MetaBehind):
             await node.node.topics.create("another")
     assert [record.levelname for record in caplog.records if "read-only" in record.message] == ["ERROR"]

@@ -9,7 +9,7 @@ from catena.config import Settings
 from catena.errors import ConfigError
 from catena.objects.counted import KINDS
 from catena.runtime import SystemClock, SystemEntropy
-from catena.store_spec import StoreSpec
+from catena.store_spec import StoreSpec, settings_of_log
 from catena.stores import open_objects
 from catena.testing.s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer
 
@@ -57,3 +57,15 @@ async def test_a_store_is_asked_what_it_can_do_once_and_not_by_each_task(
             "put": 1,
             "get": 1,
         }
+
+
+def test_settings_of_a_log_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A typing error is told, and leaves nothing behind."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="there is no log in the folder 'nowhere': the option data names another"):
+        settings_of_log(None, "nowhere")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "meta.db").touch()
+    assert settings_of_log(None, str(tmp_path)).data == str(tmp_path)
+    (tmp_path / "catena.toml").write_text('meta = "postgres://somewhere/db"')
+    assert settings_of_log("catena.toml", None).meta == "postgres://somewhere/db"

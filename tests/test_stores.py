@@ -14,7 +14,7 @@ from catena.meta.object_storage import ObjectMeta
 from catena.meta.postgres import PostgresMeta
 from catena.meta.sqlite import SqliteMeta
 from catena.runtime import SystemClock, SystemEntropy
-from catena.stores import Stores, open_stores, s3_settings
+from catena.stores import Stores, addresses_of_objects, open_stores, s3_settings
 from catena.testing.postgres_server import PostgresServer
 
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
@@ -24,7 +24,7 @@ async def use(settings: Settings) -> type:
     """Write to both stores and read it back; returns the kind of the meta store."""
     async with open_stores(settings, CLOCK, ENTROPY) as stores:
         await _use(stores)
-        return type(stores.meta)
+        return type(stores.meta_calls.store)
 
 
 async def _use(stores: Stores) -> None:
@@ -35,6 +35,7 @@ async def _use(stores: Stores) -> None:
     await stores.objects.put("key", [b"object"])
     assert (await stores.objects.get("key")).data == b"object"
     assert stores.requests.snapshot()["put"].requests >= 1
+    assert stores.meta_calls.snapshot()["put"].requests == 1
 
 
 async def test_the_embedded_default(tmp_path: Path) -> None:
@@ -57,6 +58,20 @@ async def test_named_paths(tmp_path: Path) -> None:
 
 async def test_postgres(postgres_server: PostgresServer) -> None:
     assert await use(Settings(meta=postgres_server.dsn, objects="memory:")) is PostgresMeta
+
+
+def test_where_people_find_an_object(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder"
+    found = {
+        url: addresses_of_objects(Settings(objects=url))("llog/x")
+        for url in (f"folder:{folder}", "s3://bucket/some/prefix?endpoint=http://h", "s3://bucket", "memory:")
+    }
+    assert list(found.values()) == [
+        f"{folder.as_uri()}/llog/x",
+        "s3://bucket/some/prefix/llog/x",
+        "s3://bucket/llog/x",
+        "memory:llog/x",
+    ]
 
 
 def test_an_s3_address() -> None:

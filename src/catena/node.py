@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from catena.config import Settings
 from catena.errors import CatenaError, ConfigError, UnknownPartition
 from catena.loglets.base import Entry, LinkSpec, Loglet
 from catena.loglets.diskless.loglet import Diskless
+from catena.loglets.diskless.tail_wire import ConnectTails, tails_in_folder
 from catena.loglets.memory import MemoryLoglet, MemoryMedium
 from catena.loglets.tiered.loglet import Tiered
 from catena.meta.base import MetaStore
@@ -68,6 +69,7 @@ class Node:
         entropy: Entropy,
         memory: MemoryMedium,
         incarnation: IncarnationKeeper,
+        tails: ConnectTails | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.incarnation = incarnation
@@ -76,10 +78,13 @@ class Node:
         self.objects = objects
         self.clock = clock
         self._chains = ChainStore(meta, clock, entropy)
-        self._diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless)
+        if tails is None and settings.diskless.tail_folder and incarnation.branch is not None:
+            folder, size = settings.diskless.tail_folder, settings.diskless.tail_ring_bytes
+            tails = tails_in_folder(folder, size, f"{cluster_id} {incarnation.branch}", clock, entropy)
+        self.diskless = Diskless(meta, objects, clock, entropy, cluster_id, settings.diskless, tails)
         self._tasks = Tasks("node")
-        tiered = Tiered(objects, clock, self._tasks, settings.tiered)
-        self._kinds = LogletKinds(self._diskless, tiered, memory, clock)
+        self.tiered = Tiered(objects, clock, self._tasks, settings.tiered)
+        self._kinds = LogletKinds(self.diskless, self.tiered, memory, clock)
         self._logs: dict[tuple[str, int], VirtualLog] = {}
         self.topics = Topics(meta, clock, entropy, self.open_log)
 
@@ -92,15 +97,20 @@ class Node:
         clock: Clock,
         entropy: Entropy,
         memory: MemoryMedium | None = None,
+        tails: ConnectTails | None = None,
     ) -> Node:
-        """`memory` is what the memory loglets of several nodes share. Read-only if the meta store was set back."""
+        """Read-only if the meta store was set back.
+
+        `memory` is what the memory loglets of several nodes share; `tails` is how they tell each other what they
+        commit, if not in a folder.
+        """
         cluster = await join_cluster(meta, objects, clock, entropy)
         medium = memory or MemoryMedium(entropy.hex_id())
         guarded = GuardedMeta(meta)
         incarnation = IncarnationKeeper(meta, objects, clock, guarded)
         await incarnation.check()
         guarded_objects = GuardedObjects(objects, guarded.require_writes)
-        return cls(cluster.cluster_id, settings, guarded, guarded_objects, clock, entropy, medium, incarnation)
+        return cls(cluster.cluster_id, settings, guarded, guarded_objects, clock, entropy, medium, incarnation, tails)
 
     async def log(self, topic: str, partition: int) -> VirtualLog:
         """The log of this partition of the topic that has this name now."""
@@ -120,26 +130,31 @@ class Node:
 
     async def drain(self) -> None:
         """Return once everything that was taken is answered, and nothing of it is left to be written down."""
-        await self._diskless.writer.drain()
+        await self.diskless.writer.drain()
 
     async def close(self) -> None:
         """Answer what was taken, then stop. The stores are closed by whoever opened them."""
-        await self._diskless.close()
+        await self.diskless.close()
         await self._tasks.close()
 
     def keep_topics(self, topic_ids: Container[TopicId]) -> None:
         """Forget what is known of the logs of other topics; one that is asked for all the same is opened anew."""
         for at, log in list(self._logs.items()):
             if log.tp.topic_id not in topic_ids:
-                self._diskless.forget(log.tp)
+                self.diskless.forget(log.tp)
                 del self._logs[at]
+
+    @property
+    def logs(self) -> Iterable[VirtualLog]:
+        """Those that were opened here, and are still of use."""
+        return self._logs.values()
 
     def open_log(self, topic: TopicRecord, partition: int) -> VirtualLog:
         """The log of this partition of this very topic."""
         log = self._logs.get((topic.name, partition))
         if log is None or log.tp.topic_id != topic.topic_id:
             if log is not None:
-                self._diskless.forget(log.tp)
+                self.diskless.forget(log.tp)
             log = VirtualLog(topic.partition(partition), topic.kind, self.meta, self._chains, self._kinds, self.clock)
             self._logs[topic.name, partition] = log
         return log

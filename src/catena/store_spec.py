@@ -7,12 +7,13 @@ hands it out has opened the store before, and so the others need not ask whether
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import msgspec
 
-from catena.config import Settings
+from catena.config import Settings, load
 from catena.errors import ConfigError
 from catena.objects.base import ObjectStore
 from catena.objects.counted import CountedObjects
@@ -38,3 +39,14 @@ class StoreSpec(msgspec.Struct, frozen=True):
         self, clock: Clock, entropy: Entropy
     ) -> AbstractAsyncContextManager[tuple[ObjectStore, CountedObjects]]:
         return open_objects(Settings(objects=self.objects_url), clock, entropy, was_probed=True)
+
+
+def settings_of_log(config: str | None, data: str | None) -> Settings:
+    """Of a log that is there: whoever names another folder would leave an empty one behind."""
+    settings = load(config, os.environ, data=data)
+    if not settings.has_log:
+        raise ConfigError(
+            f"there is no log in the folder {settings.data!r}: the option data names another folder, config a file "
+            "with settings; `catena topic create NAME` makes a log"
+        )
+    return settings

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from catena.config import Settings
 from catena.errors import ConfigError
 from catena.meta.base import MetaStore
+from catena.meta.counted import CountedMeta
 from catena.objects.base import ObjectStore
 from catena.objects.counted import CountedObjects
 from catena.objects.probe import probe
@@ -40,6 +41,8 @@ class Stores(NamedTuple):
     objects: ObjectStore
     requests: CountedObjects
     """What the object store has been asked so far."""
+    meta_calls: CountedMeta
+    """What the meta store has."""
 
 
 @asynccontextmanager
@@ -48,7 +51,8 @@ async def open_stores(settings: Settings, clock: Clock, entropy: Entropy) -> Asy
         open_objects(settings, clock, entropy) as (objects, requests),
         open_meta(settings, objects, clock, entropy) as meta,
     ):
-        yield Stores(meta, objects, requests)
+        counted = CountedMeta(meta, clock)
+        yield Stores(counted, objects, requests, counted)
 
 
 @asynccontextmanager
@@ -107,6 +111,20 @@ def presigning(settings: Settings) -> Callable[[Sequence[str], float], Awaitable
     from catena.objects.s3 import S3Objects
 
     return S3Objects(s3_settings(settings.objects_url)).presign
+
+
+def addresses_of_objects(settings: Settings) -> Callable[[str], str]:
+    """From the key of an object to the address that people and tools find it at."""
+    scheme, _, rest = settings.objects_url.partition(":")
+    match scheme:
+        case "s3":
+            s3 = s3_settings(settings.objects_url)
+            base = f"s3://{s3.bucket}/{s3.prefix}/" if s3.prefix else f"s3://{s3.bucket}/"
+        case "folder":
+            base = f"{Path(rest).absolute().as_uri()}/"
+        case _:
+            base = "memory:"
+    return lambda key: base + key
 
 
 def _open_meta(url: str, objects: ObjectStore, clock: Clock, entropy: Entropy) -> MetaStore:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,15 +12,16 @@ from hypothesis import strategies as st
 
 from catena.columns import walk_numpy
 from catena.columns.decode import LIMIT_BYTES, decode
-from catena.columns.gather import Body
+from catena.columns.gather import Body, OpaqueBatch
 from catena.columns.schema import COLUMNS, schema_of
 from catena.columns.walking import Walk, load_compiled
 from catena.errors import ConfigError, Corrupt, InvalidBatch
 from catena.formats import bytes_batch
 from catena.formats.batch_scan import Source
 from catena.formats.compression import Compression
-from catena.formats.record_batch import HEADER, HEADER_BYTES
+from catena.formats.record_batch import HEADER, HEADER_BYTES, parse_header
 from catena.formats.records import MAX_TIMESTAMP, build_batch
+from tests.columns.nonsense import some_nonsense
 from tests.columns.rows import ORDERS, Drawn, as_rows, logs, rows_of, some, thinned, with_attributes
 from tests.formats.independent import GOLDEN_BATCH, GOLDEN_COMPRESSED
 from tests.formats.test_records import UNSOUND, batch_of
@@ -45,6 +47,35 @@ def test_some_columns_and_offsets(drawn: Drawn, columns: list[str], data: st.Dat
     assert sum(batch.num_rows for batch in found) == len(expected)
     assert as_rows(found) == [{name: row[name] for name in columns} for row in expected]
     assert {batch.schema for batch in found} <= {schema_of(columns)}
+
+
+@some
+@given(st.lists(st.one_of(st.integers(1, 5), some_nonsense), min_size=1, max_size=12), st.integers(1, 30), st.data())
+def test_batches_that_can_not_be_decoded_are_set_aside(
+    parts: list[int | bytes], rows: int, data: st.DataObject
+) -> None:
+    """Two who divide the offsets between them have all records, and one of them is told of each batch."""
+    batches = [
+        build_batch([(b"k", b"%d" % n, (), n) for n in range(part)]) if isinstance(part, int) else part
+        for part in parts
+    ]
+    offsets = [0, *itertools.accumulate(parse_header(batch).count for batch in batches)]
+    cut = data.draw(st.integers(0, offsets[-1]))
+    bodies = [Body(b"".join(batches[:4]), 0), Body(b"".join(batches[4:]), offsets[min(4, len(batches))])]
+    found, aside = list[int](), list[OpaqueBatch]()
+    for start, end in ((0, cut), (cut, offsets[-1])):
+        told: list[OpaqueBatch] = []
+        for batch in decode(bodies, ORDERS, start=start, end=end, max_rows=rows, aside=told.append):
+            found += batch.column("offset").to_pylist()
+        assert all(start <= each.last < end for each in told)
+        aside += told
+    sound = [place for place, part in enumerate(parts) if isinstance(part, int)]
+    assert found == [offset for place in sound for offset in range(offsets[place], offsets[place + 1])]
+    opaque = {offsets[place]: batches[place] for place in range(len(parts)) if place not in sound}
+    assert {each.offset: bytes(each.data) for each in aside} == opaque
+    assert len(aside) == len(opaque)
+    for each in aside:
+        assert f"the batch at offset {each.offset}" in str(each.fault)
 
 
 @some

@@ -8,14 +8,17 @@ from hypothesis import strategies as st
 
 from catena.columns import thinning
 from catena.columns.gather import Body
+from catena.columns.last_of_keys import KeyFinder
 from catena.columns.thinning import Thinner
 from catena.errors import Corrupt
 from catena.formats.batch_scan import Source
 from catena.formats.compression import Compression
+from catena.formats.opaque import Opaque
 from catena.formats.recompress import assemble
 from catena.formats.record_batch import CONTROL, HEADER, parse_header, patched, split_batches
 from catena.formats.records import Record, build_batch, iter_records
 from catena.types import Offset
+from tests.columns.nonsense import Fault, nonsense, some_nonsense
 from tests.columns.rows import ORDERS, Drawn, logs, some
 
 
@@ -124,11 +127,14 @@ class TestBatches:
         control = assemble(header._replace(attributes=CONTROL), plain[HEADER.size :])
         assert thin([body(plain, control, plain)], set()).batches[1] == control
 
-    def test_large_bodies_are_looked_at_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(thinning, "MAX_BYTES", 30)
+    @pytest.mark.parametrize("dense", [0, 1 << 40])
+    def test_where_offsets_are_far_from_each_other_they_are_found_as_well(
+        self, monkeypatch: pytest.MonkeyPatch, dense: int
+    ) -> None:
+        monkeypatch.setattr(thinning, "DENSE", dense)
         batches = [build_batch(TWO) for _ in range(20)]
-        thinner = thin([body(*batches)], set(range(10, 50, 2)))
-        assert (thinner.records, thinner.removed) == (20, 20)
+        thinner = thin([body(*batches)], set(range(10, 50, 2)) | {1, 9, 50, 70})
+        assert (thinner.records, thinner.removed, thinner.survivors) == (20, 20, 20)
 
 
 class TestDamage:
@@ -138,14 +144,50 @@ class TestDamage:
         with pytest.raises(Corrupt, match="topic orders, partition 3, the batch at offset 12, object object at byte"):
             thin([body(build_batch(TWO), bytes(batch))], set())
 
-    def test_records_that_are_unsound_under_a_right_crc_are_named_with_their_place(self) -> None:
-        sound = build_batch(TWO)
-        broken = assemble(parse_header(sound), sound[HEADER.size : -1] + b"\x04")
-        with pytest.raises(Corrupt, match=r"the batch at offset 12, object object at byte .* record 1 of 2 is unsound"):
-            thin([body(sound, broken)], set())
 
-    def test_more_records_than_bytes_are_refused(self) -> None:
-        sound = build_batch(TWO)
-        header = parse_header(sound)._replace(record_count=10_000, last_offset_delta=9_999)
-        with pytest.raises(Corrupt, match="10000 records, with"):
-            thin([body(assemble(header, sound[HEADER.size :]))], set())
+class TestNonsense:
+    """Records that can't be decoded under a right CRC."""
+
+    @pytest.mark.parametrize("fault", Fault)
+    def test_a_batch_of_it_stays_byte_for_byte(self, fault: Fault) -> None:
+        sound, opaque = build_batch(TWO), nonsense(5, fault)
+        thinner = thin([body(sound, sound, opaque, sound)], {19})
+        first, second, third = thinner.batches
+        assert (parse_header(first).record_count, parse_header(first).count) == (0, 4)
+        assert second == opaque
+        assert parse_header(third).record_count == 1
+        assert (thinner.opaque, thinner.survivors, thinner.removed) == (Opaque().plus(14), 1, 5)
+        assert thinner.records == 1 + parse_header(opaque).record_count
+
+    @some
+    @given(drawn=logs(), found=st.lists(st.tuples(st.integers(0, 9), some_nonsense), max_size=3), data=st.data())
+    def test_the_others_are_thinned_as_if_it_were_not_there(
+        self, drawn: Drawn, found: list[tuple[int, bytes]], data: st.DataObject
+    ) -> None:
+        batches = [bytes(batch) for each in drawn.bodies for _, batch in split_batches(each.data)]
+        for place, batch in found:
+            batches.insert(place % (len(batches) + 1), batch)
+        mixed, at = body(*batches, offset=0), 0
+        records, opaque, places = list[Record](), Opaque(), list[tuple[Offset, bytes]]()
+        for batch in batches:
+            if any(batch is each for _, each in found):
+                opaque = opaque.plus(at)
+                places.append((at, batch))
+            else:
+                records += list(iter_records(batch, at))
+            at += parse_header(batch).count
+        kept = data.draw(st.sets(st.sampled_from([record.offset for record in records])))
+        thinner, finder = thin([mixed], kept), KeyFinder(ORDERS, b"salt")
+        finder.add(mixed)
+        assert thinner.opaque == finder.opaque == opaque
+        last = {record.key: record.offset for record in records if record.key is not None}
+        assert finder.finish().offset.tolist() == sorted(last.values())
+        left, at = list[Record](), 0
+        for batch in thinner.batches:
+            if (at, batch) in places:
+                places.remove((at, batch))
+            else:
+                left += list(iter_records(batch, at))
+            at += parse_header(batch).count
+        assert places == []
+        assert left == [record for record in records if record.offset in kept or record.key is None]

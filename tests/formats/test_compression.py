@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import tracemalloc
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,27 @@ def test_every_cut_is_noticed_or_leaves_less(kind: Compression) -> None:
         except InvalidBatch:
             continue
         assert kind is Compression.SNAPPY
+
+
+@each_compression
+@pytest.mark.parametrize("damage", ["nonsense", "no end", "a byte"])
+def test_nonsense_does_not_cost_memory(kind: Compression, damage: str) -> None:
+    """However much a batch may have when it is decompressed."""
+    compressed = bytearray(compress(kind, bytes(range(256)) * 20))
+    if damage == "nonsense":
+        compressed[:] = b"nonsense" * 20
+    elif damage == "no end":
+        del compressed[-20:]
+    else:
+        compressed[len(compressed) // 2] ^= 0xFF
+    tracemalloc.start()
+    try:
+        with suppress(InvalidBatch):  # what is changed may be taken for something else
+            decompress(kind, bytes(compressed), 256 << 20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 << 20
 
 
 @each_compression

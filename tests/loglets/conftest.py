@@ -6,13 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from catena.testing.contracts.loglet import Links
 from tests.loglets.stores import WAYS, Stores
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(params=WAYS)

@@ -16,6 +16,8 @@ from catena.errors import Conflict, ObjectMissing
 from catena.loglets.base import Entry, LinkSpec
 from catena.loglets.diskless.loglet import Diskless, DisklessLoglet, DisklessSettings
 from catena.loglets.diskless.records import Control, IndexEntry, decode_control, decode_index_entry
+from catena.loglets.diskless.tail_wire import ConnectTails
+from catena.loglets.diskless.writer import WriterSettings
 from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
@@ -94,7 +96,14 @@ def _tag(content: bytes) -> ETag:
 class DisklessNode:
     """What one process has of the diskless loglet, with faults of its own."""
 
-    def __init__(self, meta: MetaStore, objects: ObjectStore, clock: Clock, settings: DisklessSettings) -> None:
+    def __init__(
+        self,
+        meta: MetaStore,
+        objects: ObjectStore,
+        clock: Clock,
+        settings: DisklessSettings,
+        tails: ConnectTails | None = None,
+    ) -> None:
         self.faults = Faults()
         self.diskless = Diskless(
             FaultyMeta(meta, self.faults),
@@ -103,6 +112,7 @@ class DisklessNode:
             SystemEntropy(),
             "cluster",
             settings,
+            tails,
         )
 
     def open(self, link: LinkSpec) -> DisklessLoglet:
@@ -150,10 +160,15 @@ class Stores:
             self._opened.push_async_callback(meta.close)
         return meta
 
-    async def node(self, settings: DisklessSettings | None = None) -> DisklessNode:
-        node = DisklessNode(await self.open_meta(), self.objects, self.clock, settings or DisklessSettings())
+    async def node(self, settings: DisklessSettings | None = None, clock: Clock | None = None) -> DisklessNode:
+        node = DisklessNode(await self.open_meta(), self.objects, clock or self.clock, settings or DisklessSettings())
         self.close_at_end(node.diskless.close)
         return node
+
+    async def hasty_node(self) -> DisklessNode:
+        """Gives commits up soon, on every backend: its waiting is quick, so that the deadline is far from what a busy
+        machine takes for the first try."""
+        return await self.node(DisklessSettings(writer=WriterSettings(commit_deadline_ms=10_000)), self.quick_clock)
 
     def close_at_end(self, close: Callable[[], Awaitable[None]]) -> None:
         self._opened.push_async_callback(close)

@@ -12,17 +12,12 @@ import pytest
 
 from catena.errors import CatenaError, OutcomeUnknown, RetryLater, Sealed, StoreUnavailable
 from catena.loglets.base import Tail
-from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.records import decode_control, encode
-from catena.loglets.diskless.writer import WriterSettings
 from catena.meta import keys
 from catena.testing.contracts.loglet import Links, Stamp, make_entry, read_values
 from catena.testing.faults import Fail, Fault, Late, Stall
 from catena.types import Offset
 from tests.loglets.stores import BACKENDS, DisklessNode, Stores
-
-HASTY = DisklessSettings(writer=WriterSettings(commit_deadline_ms=200))
-
 
 on_every_backend = pytest.mark.parametrize("stores", BACKENDS, indirect=True)
 without_transact = pytest.mark.parametrize(
@@ -176,7 +171,7 @@ class TestPending:
 
     async def test_no_commit_replaces_what_could_not_be_written_down(self, stores: Stores, links: Links) -> None:
         await self.leave_pending(stores, links, "a", stamp=Stamp(7, 0, 0))
-        node = await stores.node(HASTY)
+        node = await stores.hasty_node()
         for nth in range(1, 100):
             node.faults.at("put index", Fail(unavailable()), nth)
         with pytest.raises(RetryLater):
@@ -350,7 +345,7 @@ class TestUnknownOutcomes:
 
     @pytest.mark.parametrize("applied", [True, False])
     async def test_the_store_stays_silent_until_the_deadline(self, stores: Stores, links: Links, applied: bool) -> None:
-        node = await stores.node(HASTY)
+        node = await stores.hasty_node()
         for nth in range(1, 100):
             node.faults.at(stores.commit_step, Fail(unknown(), applied=applied and nth == 1), nth)
         with pytest.raises(OutcomeUnknown):
@@ -358,7 +353,7 @@ class TestUnknownOutcomes:
         assert await log_of(stores, links) == (["mine"] if applied else [])
 
     async def test_the_store_is_down_until_the_deadline(self, stores: Stores, links: Links) -> None:
-        node = await stores.node(HASTY)
+        node = await stores.hasty_node()
         for nth in range(1, 100):
             node.faults.at(stores.commit_step, Fail(unavailable()), nth)
         with pytest.raises(StoreUnavailable):
@@ -369,7 +364,7 @@ class TestUnknownOutcomes:
     async def test_an_idempotent_batch_that_was_applied_is_not_applied_again(
         self, stores: Stores, links: Links
     ) -> None:
-        node, other = await stores.node(HASTY), await stores.node()
+        node, other = await stores.hasty_node(), await stores.node()
         entry = make_entry("mine", stamp=Stamp(7, 0, 0))
         for nth in range(1, 100):
             node.faults.at(stores.commit_step, Fail(unknown(), applied=nth == 1), nth)

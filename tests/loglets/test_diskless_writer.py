@@ -10,6 +10,7 @@ import pytest
 from catena.errors import BackPressure, BatchTooLarge, CatenaError, OutcomeUnknown, StoreFull, StoreUnavailable
 from catena.formats import wal_blob
 from catena.loglets.base import Tail
+from catena.loglets.diskless import company
 from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.diskless.writer import UPLOAD_ATTEMPTS, WriterSettings
 from catena.meta import keys
@@ -92,6 +93,40 @@ class TestBatching:
         assert node.faults.taken["blob put"] == 1
         commit.let_go()
         assert await asyncio.gather(*appends) == [0, 1, 2]
+
+    async def test_who_was_answered_together_comes_back_together(
+        self, stores: Stores, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(company, "SHARE", 1e-9)
+        monkeypatch.setattr(company, "WAIT_MAX_S", 3600.0)
+        node = await stores.node(settings())
+        partitions = [Links(number) for number in range(4)]
+        await asyncio.gather(*(append(node, "a", links) for links in partitions))
+        for round_ in range(2, 4):
+            appends = []
+            for links in partitions:
+                assert node.faults.taken["blob put"] == round_ - 1
+                appends.append(append(node, "b", links))
+                await turns()
+            await asyncio.gather(*appends)
+            assert node.faults.taken["blob put"] == round_
+
+    async def test_who_does_not_come_back_is_not_waited_for_long(
+        self, stores: Stores, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(company, "SHARE", 1e-9)
+        node = await stores.node(settings())
+        await asyncio.gather(*(append(node, "a", Links(number)) for number in range(4)))
+        await append(node, "b", Links(0))
+        assert node.faults.taken["blob put"] == 2
+
+    async def test_a_full_blob_waits_for_nobody(self, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(company, "SHARE", 1e-9)
+        monkeypatch.setattr(company, "WAIT_MAX_S", 3600.0)
+        node = await stores.node(settings(batch_max_bytes=1000))
+        await asyncio.gather(*(append(node, "a", Links(number)) for number in range(4)))
+        await append(node, "x" * 1000, Links(0))
+        assert node.faults.taken["blob put"] == 2
 
     async def test_a_full_blob_is_sent_while_others_are_in_flight(self, stores: Stores, links: Links) -> None:
         node = await stores.node(settings(batch_max_bytes=1000))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from catena.meta.object_storage import ObjectMeta
 from catena.meta.object_storage.envelope import Envelope, decode, encode
 from catena.meta.object_storage.sessions import EXPIRY_MARGIN, Sessions
 from catena.objects.base import ObjectStore
-from catena.objects.counted import CountedObjects
 from catena.objects.folder import FolderObjects
 from catena.objects.memory import MemoryObjects
 from catena.objects.s3 import S3Objects
@@ -202,30 +200,4 @@ async def test_an_owner_past_its_own_deadline_puts_nothing(objects: MemoryObject
     clock.pause(TTL_MS / 1000)
     with pytest.raises(SessionExpired):
         await store.put("e/a", b"", ephemeral=session)
-    await store.close()
-
-
-async def test_prefixes_are_only_listed_while_somebody_waits_and_ever_more_rarely(objects: MemoryObjects) -> None:
-    clock = ManualClock()
-    counted = CountedObjects(objects, clock)
-    store = ObjectMeta(counted, clock, SystemEntropy())
-
-    async def listings_in(seconds: int) -> int:
-        before = counted.snapshot()["list"].requests
-        for _ in range(seconds * 20):
-            await clock.advance(0.05)
-        return counted.snapshot()["list"].requests - before
-
-    watch = store.watch("w/")
-    assert await listings_in(3) == 0
-    waiting = asyncio.ensure_future(watch.changed())
-    await listings_in(2)
-    await waiting
-    waiting = asyncio.ensure_future(watch.changed())
-    await listings_in(5)
-    assert 5 <= await listings_in(10) <= 10
-    assert not waiting.done()
-    await ObjectMeta(objects, clock, SystemEntropy()).put("w/a", b"")
-    await listings_in(2)
-    await waiting
     await store.close()

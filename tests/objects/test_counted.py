@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from catena.counting import LATENCY_BOUNDS_S
 from catena.errors import Conflict, ObjectMissing
 from catena.objects.base import ObjectStore, Range
-from catena.objects.counted import KINDS, LATENCY_BOUNDS_MS, LIST_PAGE, CountedObjects
+from catena.objects.counted import KINDS, LIST_PAGE, CountedObjects
 from catena.objects.memory import MemoryObjects
 from catena.runtime import SystemClock
 from catena.testing.contracts.objects import ObjectStoreContract, list_keys
@@ -83,15 +84,15 @@ async def test_latencies_fall_into_buckets() -> None:
     for clock.tick_seconds in (0.0005, 0.001, 0.003, 0.150, 60.0):
         await store.put("a", [b""])
     put = store.snapshot()["put"]
-    bounds = (*LATENCY_BOUNDS_MS, None)
-    assert [bound for bound, count in zip(bounds, put.latency_buckets, strict=True) for _ in range(count)] == [
-        1,
-        1,
-        5,
-        200,
+    bounds = (*LATENCY_BOUNDS_S, None)
+    assert [bound for bound, count in zip(bounds, put.latency.buckets, strict=True) for _ in range(count)] == [
+        0.0005,
+        0.001,
+        0.005,
+        0.2,
         None,
     ]
-    assert put.latency_ms_sum == pytest.approx(60_154.5)
+    assert put.latency.sum == pytest.approx(60.1545)
 
 
 async def test_a_snapshot_does_not_change_any_more() -> None:
@@ -99,4 +100,4 @@ async def test_a_snapshot_does_not_change_any_more() -> None:
     before = store.snapshot()
     await store.put("a", [b"1"])
     assert before["put"].requests == 0
-    assert sum(before["put"].latency_buckets) == 0
+    assert before["put"].latency.count == 0

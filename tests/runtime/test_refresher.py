@@ -9,7 +9,7 @@ import pytest
 
 from catena.errors import CatenaError, StoreUnavailable
 from catena.runtime import Tasks
-from catena.runtime.refresher import Refresher, Revision
+from catena.runtime.refresher import UNUSED_TICKS, USED_S, Refresher, Revision
 from tests.meta.manual_clock import ManualClock
 
 EVERY_S = 5.0
@@ -70,6 +70,39 @@ async def test_a_hint_that_fails_is_waited_for_again(clock: ManualClock, source:
     await clock.advance(0)
     assert source.hints.empty()
     assert source.refreshes >= 1
+
+
+async def test_a_view_that_nobody_uses_is_left_alone_by_most_ticks(clock: ManualClock) -> None:
+    source, tasks, urgent = Source(), Tasks("test"), False
+    refresher = Refresher("view", clock, tasks, EVERY_S, source.hint, source.refresh, is_urgent=lambda: urgent)
+    await clock.advance(0)
+
+    async def refreshes_in(ticks: int) -> int:
+        before = source.refreshes
+        for _ in range(ticks):
+            await clock.advance(EVERY_S)
+        return source.refreshes - before
+
+    in_use = round(USED_S / EVERY_S)
+    await refreshes_in(in_use + UNUSED_TICKS)
+    assert await refreshes_in(3 * UNUSED_TICKS) == 3
+    before = source.refreshes
+    source.hints.put_nowait(None)
+    await clock.advance(0)
+    assert source.refreshes == before + 1, "hints always count"
+    assert await refreshes_in(1) == 0
+    before = source.refreshes
+    refresher.used()
+    await clock.advance(0)
+    assert source.refreshes == before + 1, "a tick was passed over, and it is made up for at once"
+    refresher.used()
+    await clock.advance(0)
+    assert source.refreshes == before + 1, "once"
+    assert await refreshes_in(in_use) == in_use, "who has used it may come back"
+    await refreshes_in(UNUSED_TICKS)
+    urgent = True
+    assert await refreshes_in(3) == 3
+    await tasks.close()
 
 
 async def test_trouble_is_said_once_and_again_when_it_is_over(

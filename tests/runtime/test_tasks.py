@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from catena.runtime import Tasks
+from catena.runtime import Tasks, shielded
 from catena.runtime.tasks import map_bounded
 
 
@@ -114,3 +114,49 @@ async def test_after_an_error_none_is_begun_and_none_is_left_running() -> None:
         await map_bounded(3, work, range(100))
     assert begun == [0, 1, 2]
     assert ended == [0, 2]
+
+
+async def test_what_is_shielded_goes_on_when_one_who_waits_is_cancelled() -> None:
+    tasks = Tasks("owner")
+    shared: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> int:
+        return await shielded(shared)
+
+    first, second = tasks.spawn("first", wait()), tasks.spawn("second", wait())
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert first.cancelled()
+    assert not shared.done()
+    shared.set_result(7)
+    assert await second == 7
+    assert await shielded(shared) == 7
+
+
+@pytest.mark.parametrize("is_awaited", [True, False])
+async def test_a_failure_of_what_is_shielded_is_told_to_those_who_wait_and_to_nobody_else(is_awaited: bool) -> None:
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    shared: asyncio.Future[int] = loop.create_future()
+    outer = shielded(shared)
+    if not is_awaited:
+        outer.cancel()
+        await asyncio.gather(outer, return_exceptions=True)
+    shared.set_exception(ValueError("no"))
+    if is_awaited:
+        with pytest.raises(ValueError, match="no"):
+            await outer
+    assert isinstance(shared.exception(), ValueError)  # as its owner does
+    turn: asyncio.Future[None] = loop.create_future()
+    loop.call_soon(turn.set_result, None)
+    await turn  # what asyncio has to tell it tells in a turn of its own
+    assert told == []
+
+
+async def test_what_is_shielded_and_cancelled_is_cancelled_for_those_who_wait() -> None:
+    shared: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    outer = shielded(shared)
+    shared.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer

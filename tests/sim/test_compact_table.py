@@ -83,6 +83,14 @@ class TestMarks:
         assert faults(made, began=200, ended=201) == []
 
 
+def test_a_batch_that_nobody_can_decode_is_where_it_was_acked() -> None:
+    made = table()
+    made.opaque = {4: (b"nonsense", 10.0)}
+    assert list(made.opaque_faults({4: b"nonsense"}, 5, 10.0)) == []
+    assert len(list(made.opaque_faults({}, 5, 10.0))) == len(list(made.opaque_faults({4: b"other"}, 5, 10.0))) == 1
+    assert list(made.opaque_faults({}, 4, 10.0)) == list(made.opaque_faults({}, 5, 9.0)) == []
+
+
 def test_what_is_known_is_not_unsure_any_more() -> None:
     made = table(unsure=(A1, A2))
     made.forget([A1])

@@ -9,6 +9,7 @@ from sim.group_mutations import GROUP_MUTATIONS
 from sim.group_run import run_seed
 from sim.mutating import Mutation
 from sim.mutations import MUTATIONS
+from tests.sim.likely import catch
 
 SEEDS_MAX = 500
 
@@ -20,7 +21,7 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("mutation", GROUP_MUTATIONS, ids=[mutation.name for mutation in GROUP_MUTATIONS])
 def test_a_deliberate_bug_is_caught(mutation: Mutation) -> None:
-    caught = mutation.first_catch(range(SEEDS_MAX))
+    caught = catch(mutation, SEEDS_MAX)
     assert caught is not None, f"{mutation.name} goes unnoticed for {SEEDS_MAX} seeds"
     assert run_seed(caught.seed).violations == [], "the seed fails without the bug, too"
 

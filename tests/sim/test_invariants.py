@@ -339,6 +339,16 @@ def test_tiering_merging_and_vacuum_are_sound() -> None:
     assert state.found() == set()
 
 
+def test_what_was_replaced_stays_for_its_time() -> None:
+    """The times of both commits are not told here, and so are the first of all times."""
+    for now_ms, expected in ((999, {"S10"}), (1000, set())):
+        state = TieredState()
+        state.invariants.keep_replaced(1000, lambda now_ms=now_ms: now_ms)  # type: ignore[misc]
+        tiered(state)
+        assert state.found() == expected
+        assert len(state.invariants.violations) == 2 * len(expected), "the blob and the first segment"
+
+
 def test_what_is_pending_below_the_boundary_is_nobodys() -> None:
     state = TieredState()
     state.pend()

@@ -7,6 +7,7 @@ import pytest
 from sim.mutating import Mutation
 from sim.pipeline_mutations import PIPELINE_MUTATIONS
 from sim.pipeline_run import run_seed
+from tests.sim.likely import catch
 
 SEEDS_MAX = 500
 LONG = {"vacuum reads the index before what is pending"}
@@ -30,6 +31,6 @@ def test_those_that_take_long_are_among_them() -> None:
     ],
 )
 def test_a_deliberate_bug_is_caught(mutation: Mutation) -> None:
-    caught = mutation.first_catch(range(SEEDS_MAX))
+    caught = catch(mutation, SEEDS_MAX)
     assert caught is not None, f"{mutation.name} goes unnoticed for {SEEDS_MAX} seeds"
     assert run_seed(caught.seed).violations == [], "the seed fails without the bug, too"

@@ -8,7 +8,24 @@ from collections.abc import Iterator
 from sim import pipeline_scenario
 from sim.pipeline_run import run_seed
 
-SEEDS = range(80)
+SEEDS_MIN, SEEDS_MAX = 20, 400
+"""It goes on until all has been seen: what comes up in which seed differs between Pythons."""
+WANTED = {
+    "outcome tiered",
+    "outcome idle",
+    "outcome busy",
+    "outcome stale",
+    "outcome failed",
+    "recovered finished",
+    "recovered abandoned",
+    "merged",
+    "trimmed by retention",
+    "audited",
+    "forgotten",
+    "left pending",
+    "vacuumed",
+    "slept through",
+}
 
 
 def sleeps(text: str) -> Iterator[tuple[float, float]]:
@@ -24,7 +41,7 @@ def sleeps(text: str) -> Iterator[tuple[float, float]]:
 def test_jobs_do_all_that_they_can_do_while_drivers_die_and_sleep() -> None:
     """Not only in the end, when nothing is in their way: each of these comes up within a few seeds."""
     seen: set[str] = set()
-    for seed in SEEDS:
+    for seed in range(SEEDS_MAX):
         text = "\n".join(run_seed(seed, keep_transcript=True).transcript)
         storm = text[: text.index(" heal\n")]
         seen |= {f"outcome {found}" for found in re.findall(r"PartitionReport\(.*outcome='(\w+)'", storm)}
@@ -36,22 +53,9 @@ def test_jobs_do_all_that_they_can_do_while_drivers_die_and_sleep() -> None:
         seen |= {"left pending"} if re.search(r" n\d#\d+ killed\n", storm) else set()
         seen |= {"vacuumed"} if re.search(r"vacuum: \{.*segment", storm) else set()
         seen |= {"slept through"} if any(woke - fell > 3600 for fell, woke in sleeps(text)) else set()
-    assert seen >= {
-        "outcome tiered",
-        "outcome idle",
-        "outcome busy",
-        "outcome stale",
-        "outcome failed",
-        "recovered finished",
-        "recovered abandoned",
-        "merged",
-        "trimmed by retention",
-        "audited",
-        "forgotten",
-        "left pending",
-        "vacuumed",
-        "slept through",
-    }
+        if seed + 1 >= SEEDS_MIN and seen >= WANTED:
+            break
+    assert seen >= WANTED, WANTED - seen
 
 
 def test_seeds_differ_in_what_they_turn_on() -> None:

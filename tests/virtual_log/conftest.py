@@ -6,13 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.loglets.stores import WAYS, Stores
 from tests.virtual_log.cluster import Cluster
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(params=WAYS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from catena.errors import ConfigError, Corrupt, OutcomeUnknown, Rejected
@@ -11,7 +12,7 @@ from catena.meta import keys
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
 from catena.runtime import SystemClock, SystemEntropy
-from catena.testing.faults import Fail, Faults, FaultyMeta, Late
+from catena.testing.faults import Fail, Faults, FaultyMeta, Late, Stall
 from catena.types import TopicId
 from catena.virtual_log import intents
 from catena.virtual_log.intents import (
@@ -23,8 +24,11 @@ from catena.virtual_log.intents import (
     StoredBlob,
     StoredRun,
     WriteHead,
+    forget_unpublished,
+    heads,
     open_blobs,
 )
+from tests.loglets.stores import QuickClock
 
 TOPIC_ID = TopicId("1" * 32)
 APP = "query/1"
@@ -48,6 +52,13 @@ def meta() -> MemoryMeta:
 
 def opened(meta: MetaStore, faults: Faults | None = None) -> Intents:
     return Intents(FaultyMeta(meta, faults or Faults()), SystemClock(), SystemEntropy())
+
+
+async def over(writes: Intents) -> WriteHead:
+    """A head that says since when."""
+    head = await writes.find(APP)
+    assert head.at_ms > 0
+    return msgspec.structs.replace(head, at_ms=0)
 
 
 async def test_versions_follow_each_other(meta: MemoryMeta) -> None:
@@ -91,13 +102,46 @@ async def test_a_large_body_is_kept_in_parts_and_deleted_with_all_before_it(meta
     assert kept == {"head", f"{2:020d}"}
 
 
-async def test_a_part_that_is_missing_while_the_write_is_open_is_damage(meta: MemoryMeta) -> None:
+async def test_a_part_that_is_missing_once_the_write_is_confirmed_is_damage(meta: MemoryMeta) -> None:
+    """Before that vacuum may have taken it, and nobody has appended anything."""
     writes = opened(meta)
     begun = await writes.begin(APP, 1, LARGE)
     assert isinstance(begun, Intent)
     await meta.delete(keys.write_body_part(APP, 1, begun.nonce, 1))
+    assert await writes.body(APP, begun) is None
+    assert await open_blobs(meta) == set()
+    assert await writes.confirm(APP, begun)
     with pytest.raises(Corrupt, match="00001 is missing"):
         await writes.body(APP, begun)
+    with pytest.raises(Corrupt, match="00001 is missing"):
+        await open_blobs(meta)
+
+
+async def test_bodies_that_are_old_and_that_no_head_names_are_forgotten(meta: MemoryMeta) -> None:
+    clock = QuickClock()
+    clock.speed = 1
+    writes = Intents(meta, clock, SystemEntropy())
+    for app in ("a", "body", APP):
+        await writes._prepare(app, 3, LARGE)
+    named = await writes.begin(APP, 5, LARGE)
+    assert isinstance(named, Intent)
+    await meta.put(keys.write_body_part("old", 1, "f" * 32, 0), b"of a release whose nonces don't tell the time")
+    clock.leap(10)
+    await writes._prepare("a", 4, LARGE)
+    before_ms = clock.now_ms() - 5_000
+    assert await forget_unpublished(meta, before_ms - 60_000, 100) == 0
+    assert await forget_unpublished(meta, before_ms, 100, dry_run=True) == 3
+    assert await forget_unpublished(meta, before_ms, 1) == 1
+    assert await forget_unpublished(meta, before_ms, 100) == 2
+    assert await forget_unpublished(meta, before_ms, 100) == 0
+    assert await writes.body(APP, named) == LARGE
+    left = await meta.scan(keys.WRITES, keys.after(keys.WRITES))
+    found = [keys.parse_write_body_part(record.key) for record in left]
+    assert {body.head for body in found if body is not None} == {keys.write_head(app) for app in ("a", APP, "old")}
+    await meta.put(keys.write_head("a"), b"{")
+    clock.leap(10)
+    with pytest.raises(Corrupt, match="llog/writes/a/head can't be read"):
+        await forget_unpublished(meta, clock.now_ms(), 100)
 
 
 async def test_what_is_too_much_is_refused(meta: MemoryMeta, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +161,7 @@ async def test_unknown_outcomes_are_settled_by_reading(meta: MemoryMeta, applied
     assert (await writes.find(APP)).open == begun
     faults.at("put head", Fail(OutcomeUnknown("no answer"), applied))
     await writes.finish(APP, begun)
-    assert await writes.find(APP) == WriteHead(0)
+    assert await over(writes) == WriteHead(0)
     begun = await writes.begin(APP, 1, body_of("a"))
     assert isinstance(begun, Intent)
     faults.at("delete head", Fail(OutcomeUnknown("no answer"), applied))
@@ -134,7 +178,7 @@ async def test_an_intent_that_arrives_late_changes_nothing(meta: MemoryMeta) -> 
     await opened(meta).finish(APP, begun)
     with pytest.raises(Exception, match="is not what was expected"):
         await late.arrive()
-    assert await opened(meta).find(APP) == WriteHead(0)
+    assert await over(opened(meta)) == WriteHead(0)
 
 
 async def test_blobs_of_all_that_is_open_are_found(meta: MemoryMeta) -> None:
@@ -177,7 +221,7 @@ async def test_an_intent_is_confirmed_or_abandoned(meta: MemoryMeta) -> None:
     assert isinstance(other, Intent)
     await two.abandon(APP, other)
     assert not await one.confirm(APP, other)
-    assert await one.find(APP) == WriteHead(4)
+    assert await over(one) == WriteHead(4)
     again = await one.begin(APP, 5, body_of("c"))
     assert isinstance(again, Intent)
     assert again.nonce != other.nonce
@@ -198,4 +242,82 @@ async def test_unknown_outcomes_of_these_are_settled_too(meta: MemoryMeta, appli
     assert isinstance(begun, Intent)
     faults.at("put head", Fail(OutcomeUnknown("no answer"), applied))
     await writes.abandon(APP, begun)
-    assert await writes.find(APP) == WriteHead(0)
+    assert await over(writes) == WriteHead(0)
+
+
+async def test_heads_of_all_applications(meta: MemoryMeta) -> None:
+    writes = opened(meta)
+    begun = await writes.begin("a/b", 1, LARGE)
+    assert isinstance(begun, Intent)
+    done = await writes.begin("b", 5, body_of("x"))
+    assert isinstance(done, Intent)
+    await writes.finish("b", done)
+    await writes._prepare("never begun", 0, LARGE)
+    assert [(app, head.done, head.open) async for app, head in heads(meta)] == [("a/b", -1, begun), ("b", 5, None)]
+
+
+async def test_heads_are_forgotten_long_after_their_last_write(meta: MemoryMeta) -> None:
+    clock = QuickClock()
+    writes = Intents(meta, clock, SystemEntropy())
+    begun = await writes.begin(APP, 3, body_of("a"))
+    assert isinstance(begun, Intent)
+    clock.leap(1_000_000)
+    assert not await writes.forget(APP, 0), "it is open"
+    await writes.finish(APP, begun)
+    clock.leap(5_000)
+    assert not await writes.forget(APP, 10_000_000)
+    assert await writes.begin(APP, 3, body_of("b")) == Done(3)
+    clock.leap(5_001)
+    assert await writes.forget(APP, 10_000_000)
+    assert await meta.get(keys.write_head(APP)) is None
+    assert not await writes.forget(APP, 10_000_000), "there is none"
+    assert isinstance(await writes.begin(APP, 3, body_of("b")), Intent)
+
+
+async def test_a_head_from_before_is_kept_from_now_on(meta: MemoryMeta) -> None:
+    clock = QuickClock()
+    writes = Intents(meta, clock, SystemEntropy())
+    await meta.put(keys.write_head(APP), b'{"done":7}')
+    assert not await writes.forget(APP, 10_000_000)
+    clock.leap(9_000)
+    assert not await writes.forget(APP, 10_000_000)
+    assert (await writes.find(APP)).done == 7
+    clock.leap(2_000)
+    assert await writes.forget(APP, 10_000_000)
+
+
+async def test_a_head_that_says_nothing_goes_at_once(meta: MemoryMeta) -> None:
+    writes = opened(meta)
+    begun = await writes.begin(APP, 0, body_of("a"), is_once=True)
+    assert isinstance(begun, Intent)
+    await writes.abandon(APP, begun)
+    assert await writes.forget(APP, 1 << 60)
+    assert await meta.get(keys.write_head(APP)) is None
+
+
+async def test_a_head_that_changes_meanwhile_stays(meta: MemoryMeta) -> None:
+    faults = Faults()
+    writes = opened(meta, faults)
+    begun = await writes.begin(APP, 0, body_of("a"))
+    assert isinstance(begun, Intent)
+    await writes.abandon(APP, begun)
+    stall = faults.at("delete head", Stall())
+    forgetting = asyncio.ensure_future(writes.forget(APP, 0))
+    await stall.reached.wait()
+    begun = await opened(meta).begin(APP, 0, body_of("b"))
+    stall.let_go()
+    assert not await forgetting
+    assert (await writes.find(APP)).open == begun
+
+
+async def test_a_write_without_a_name_that_others_finish_is_remembered_for_a_day(meta: MemoryMeta) -> None:
+    clock = QuickClock()
+    writes = Intents(meta, clock, SystemEntropy())
+    begun = await writes.begin(APP, 0, body_of("a"), is_once=True)
+    assert isinstance(begun, Intent)
+    await writes.finish(APP, begun)
+    assert await writes.begin(APP, 0, body_of("a"), is_once=True) == Done(0), "the one who has begun it wakes up"
+    clock.leap(23 * 3600)
+    assert not await writes.forget(APP, 1 << 60)
+    clock.leap(2 * 3600)
+    assert await writes.forget(APP, 1 << 60)

@@ -342,11 +342,12 @@ class TestWaiting:
     async def test_a_watch_that_tells_nothing_is_made_up_for_at_the_end(self, cluster: Cluster) -> None:
         node, other = await cluster.node(wrapper=DeafMeta), await cluster.node()
         log = await node.log()
-        seen = node.faults.at("get control", Stall(applied=True))
+        seen, last_look = node.faults.at("get control", Stall(applied=True)), node.faults.at("get control", Stall(), 2)
         waiting = asyncio.ensure_future(log.wait_for_tail(0, 0.05))
         await seen.reached.wait()
         await (await other.log()).append(make_entry("a"))
         seen.let_go()
+        last_look.let_go()
         assert await waiting
 
 

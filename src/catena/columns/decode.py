@@ -16,23 +16,24 @@ import pyarrow as pa
 
 from catena.columns import schema
 from catena.columns.fields import Fields, HeaderFields
-from catena.columns.gather import Body, Chunk, Wanted, chunks
+from catena.columns.gather import Body, Chunk, OpaqueBatch, Wanted, chunks
 from catena.columns.schema import COLUMNS, schema_of
 from catena.columns.varints import Ints, Unsound
 from catena.columns.walking import walk
 from catena.types import Offset, TopicPartition
 
 MAX_ROWS = 32_768
-MAX_BYTES = 16 << 20
-"""With both, what is worked on at a time stays in a core's cache for small records, and large ones fill a batch."""
+MAX_BYTES = 4 << 20
+"""With both, what is worked on at a time stays in a core's cache. A batch of large records, too: with one of 16 MB each
+had pages of its own from the kernel, which took as long as all of the decoding."""
 LIMIT_BYTES = 1 << 30
 """More than that in one Arrow batch, and its 32-bit positions might not reach."""
 END = 2**63 - 1
 
 _OF_HEADERS = {schema.TOPIC, schema.PARTITION, schema.OFFSET, schema.TIMESTAMP_TYPE}
 """Columns that the header of a batch tells."""
-_MAX_MS = (2**63 - 1) // 1000
-_MIN_MS = -_MAX_MS
+MAX_MS = (2**63 - 1) // 1000
+MIN_MS = -MAX_MS
 
 
 def decode(
@@ -45,12 +46,16 @@ def decode(
     max_rows: int = MAX_ROWS,
     max_bytes: int = MAX_BYTES,
     check_crc: bool = True,
+    aside: Callable[[OpaqueBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of these bodies from offset `start` up to, not including, `end`, as Arrow batches that are not empty.
 
     Bodies come in the order of their offsets. A batch has up to `max_rows` rows, and up to `max_bytes` bytes of
     records, unless one record alone has more. Raises Corrupt, with topic, partition, offset and object, at the latest
     when the batch that is not sound is reached. `check_crc=False` is for who has checked them already.
+
+    `aside` is told of batches that can't be decoded though their CRC is right, and the others are decoded; of one whose
+    last offset is not wanted it is not told. So all of them are looked into then, also where headers would tell enough.
     """
     if not (max_rows > 0 and 0 < max_bytes <= LIMIT_BYTES):
         raise ValueError(f"batches of up to {max_rows} rows and {max_bytes} bytes can't be made")
@@ -62,14 +67,15 @@ def decode(
         max_rows,
         max_bytes,
         check_crc,
-        headers_tell=names <= _OF_HEADERS,
-        headers_tell_append_time=names <= _OF_HEADERS | {schema.TIMESTAMP},
+        headers_tell=aside is None and names <= _OF_HEADERS,
+        headers_tell_append_time=aside is None and names <= _OF_HEADERS | {schema.TIMESTAMP},
+        aside=aside,
     )
     for chunk in chunks(bodies, partition, wanted):
-        rows = _rows_of(chunk)
-        for first, last in _cuts(rows, wanted):
-            columns_of = [_CUT[name](rows, first, last, partition) for name in columns]
-            yield pa.RecordBatch.from_arrays(columns_of, schema=arrow_schema)
+        for rows in _sound_rows(chunk, wanted):
+            for first, last in _cuts(rows, wanted):
+                columns_of = [_CUT[name](rows, first, last, partition) for name in columns]
+                yield pa.RecordBatch.from_arrays(columns_of, schema=arrow_schema)
 
 
 class _Rows(NamedTuple):
@@ -85,7 +91,25 @@ class _Rows(NamedTuple):
     """Which of all headers is its first one; empty if no record has any."""
 
 
+def _sound_rows(chunk: Chunk, wanted: Wanted) -> Iterator[_Rows]:
+    """Opaque batches are found by halves: most often there is none."""
+    try:
+        rows = _rows_of(chunk)
+    except Unsound:
+        if wanted.aside is None:
+            raise chunk.fault() from None
+    else:
+        yield rows
+        return
+    halves = chunk.halves()
+    if not halves:
+        wanted.set_aside(chunk.opaque())
+    for half in halves:
+        yield from _sound_rows(half, wanted)
+
+
 def _rows_of(chunk: Chunk) -> _Rows:
+    """Raises Unsound."""
     spans, offset, time, is_append_time = chunk.numbers()
     data = chunk.data()
     if chunk.is_bare:
@@ -93,10 +117,7 @@ def _rows_of(chunk: Chunk) -> _Rows:
     else:
         view = np.frombuffer(data, np.uint8)
         view.flags.writeable = False  # one type of array, so that the walk is compiled once
-        try:
-            fields = walk(view, spans)
-        except Unsound:
-            raise chunk.fault() from None
+        fields = walk(view, spans)
     counts = spans.record_count
     return _Rows(
         pa.py_buffer(data),
@@ -155,8 +176,8 @@ def _cut_timestamp(rows: _Rows, first: int, last: int, _: TopicPartition) -> pa.
     milliseconds = base + delta
     overflown = ((base ^ milliseconds) & (delta ^ milliseconds)) < 0
     if overflown.any():
-        milliseconds[overflown] = np.where(base[overflown] < 0, _MIN_MS, _MAX_MS)
-    microseconds = np.clip(milliseconds, _MIN_MS, _MAX_MS) * 1000
+        milliseconds[overflown] = np.where(base[overflown] < 0, MIN_MS, MAX_MS)
+    microseconds = np.clip(milliseconds, MIN_MS, MAX_MS) * 1000
     return pa.array(microseconds).view(pa.timestamp("us", "UTC"))
 
 

@@ -6,12 +6,15 @@ copied then. Memory is bounded by the chunk, and by the largest batch, which can
 Control batches hold no records of producers, and are left out, as are batches that a compaction has emptied.
 So are batches outside of the wanted offsets. Where headers of batches tell all that is wanted, records are not even
 decompressed.
+
+A batch whose CRC is right and whose records can't be read is **opaque** (see `walked_batches`). Who wants to go on
+behind it is told of it; all others get an error, as for damage.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +33,7 @@ from catena.formats.record_batch import (
     LENGTH_END,
     LOG_APPEND_TIME,
     MAGIC,
+    BatchHeader,
     check_crc,
     parse_header,
 )
@@ -54,6 +58,21 @@ class Body(NamedTuple):
     """Where it was read from; errors name it."""
 
 
+class OpaqueBatch(NamedTuple):
+    """Nobody can tell what is in it."""
+
+    offset: Offset
+    header: BatchHeader
+    data: memoryview
+    """All of it, as it is stored."""
+    fault: Corrupt
+    """Why, with topic, partition, offset and object."""
+
+    @property
+    def last(self) -> Offset:
+        return self.offset + self.header.last_offset_delta
+
+
 class Wanted(NamedTuple):
     """What of the batches is asked for."""
 
@@ -68,6 +87,16 @@ class Wanted(NamedTuple):
     """No field of a record is asked for, but for its offset."""
     headers_tell_append_time: bool
     """The same, and its time, which a batch's header tells where the broker gave it."""
+    aside: Callable[[OpaqueBatch], None] | None = None
+    """Told of each opaque batch whose last offset is wanted: so that of several who want some of its offsets each, one
+    is told. None: they are errors."""
+
+    def set_aside(self, batch: OpaqueBatch) -> None:
+        """Raises its fault, if nobody is to be told of it."""
+        if self.aside is None:
+            raise batch.fault
+        if self.start <= batch.last < self.end:
+            self.aside(batch)
 
 
 class _Batch(NamedTuple):
@@ -124,6 +153,22 @@ class Chunk:
         """Spans, and of each: the offset and the time of its first record, and 1 if the broker gave the time."""
         columns = np.array(self._numbers, np.int64).reshape(-1, _NUMBERS).T.copy()
         return Spans(*columns[:4]), columns[4], columns[5], columns[6]
+
+    def halves(self) -> list[Chunk]:
+        """None of one batch."""
+        middle = len(self._batches) // 2
+        found = []
+        for part in (self._batches[:middle], self._batches[middle:]) if middle else ():
+            half = Chunk(self._partition, self.is_bare)
+            for batch in part:
+                half.add(batch)
+            found.append(half)
+        return found
+
+    def opaque(self) -> OpaqueBatch:
+        """The only batch, which can't be walked."""
+        (batch,) = self._batches
+        return _opaque(memoryview(batch.body.data), batch.at, batch.offset, self.fault())
 
     def fault(self) -> Corrupt:
         """Why records of this chunk can't be walked, told by one who looks at each."""
@@ -201,17 +246,21 @@ def _batches(body: Body, partition: TopicPartition, wanted: Wanted) -> Iterator[
                 tells = wanted.headers_tell or (wanted.headers_tell_append_time and is_append_time)
                 is_bare = tells and count == last_delta + 1 and count <= MAX_BARE_RECORDS
                 try:
-                    records, start, stop = (None, 0, 0) if is_bare else _records(view, at, end, attributes, count)
+                    records, start, stop = (None, 0, 0) if is_bare else records_of(view, at, end, attributes, count)
                 except InvalidBatch as error:
-                    raise corrupt(partition, body, at, offset, error) from error
-                time = max_time if is_append_time else base_time
-                yield _Batch(body, at, offset, count, last_delta, time, is_append_time, records, start, stop)
+                    wanted.set_aside(_opaque(view, at, offset, corrupt(partition, body, at, offset, error)))
+                else:
+                    time = max_time if is_append_time else base_time
+                    yield _Batch(body, at, offset, count, last_delta, time, is_append_time, records, start, stop)
         offset += last_delta + 1
         at = end
 
 
-def _records(view: memoryview, at: int, end: int, attributes: int, count: int) -> tuple[memoryview, int, int]:
-    """The bytes that hold the records of the batch at byte `at`, and where they begin and end there."""
+def records_of(view: memoryview, at: int, end: int, attributes: int, count: int) -> tuple[memoryview, int, int]:
+    """The bytes that hold the records of the batch at byte `at`, and where they begin and end there.
+
+    Raises InvalidBatch if they can't be decompressed, or can't be so many.
+    """
     compression = Compression(attributes & COMPRESSION_MASK)
     if compression is Compression.NONE:
         records, start, stop = view, at + HEADER_BYTES, end
@@ -221,6 +270,11 @@ def _records(view: memoryview, at: int, end: int, attributes: int, count: int) -
     if count * MIN_RECORD_BYTES > stop - start:
         raise InvalidBatch(f"{count} records, with {stop - start} bytes for all of them")
     return records, start, stop
+
+
+def _opaque(view: memoryview, at: int, offset: Offset, fault: Corrupt) -> OpaqueBatch:
+    header = parse_header(view, at)
+    return OpaqueBatch(offset, header, view[at : at + header.length], fault)
 
 
 def _unsound(view: memoryview, at: int, offset: Offset, body: Body, partition: TopicPartition) -> Corrupt:

@@ -43,6 +43,18 @@ SNAPPY_MAX_RATIO = 22
 LZ4_MAX_RATIO = 255
 """One byte of a match's length stands for 255 at the most."""
 
+DAMAGE = (
+    "Unknown frame descriptor",
+    "Version not supported",
+    "Unsupported frame parameter",
+    "incomplete frame",
+    "Src size is incorrect",
+    "Data corruption detected",
+    "Header of Literals' block doesn't respect format specification",
+    "Restored data doesn't match checksum",
+)
+"""What is said of Zstandard that no room would make whole. Whatever else is said may be for want of room."""
+
 FIRST_GUESS_BYTES = 64 * 1024
 FIRST_GUESS_RATIO = 8
 
@@ -97,14 +109,17 @@ def _gunzip(data: Buffer, limit: int) -> bytes:
 
 
 def _decompress_frame(decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit: int) -> bytes:
-    """Frames need not say how long their content is, so guess, and guess higher until it fits."""
+    """Frames need not say how long their content is, so guess, and guess higher until it fits.
+
+    Not for what is no frame: else a few bytes of nonsense would cost `limit` of memory.
+    """
     guess = max(FIRST_GUESS_BYTES, FIRST_GUESS_RATIO * len(data))
     while True:
         output = bytearray(min(guess, limit))
         try:
             length = decompress_into(data, output)
-        except cramjam.DecompressionError:
-            if guess >= limit:
+        except cramjam.DecompressionError as error:
+            if guess >= limit or any(words in str(error) for words in DAMAGE):
                 raise
             guess *= FIRST_GUESS_RATIO
         else:

@@ -15,6 +15,13 @@ many records they have are thinned out, and one more field tells up to which off
 What lies below 400 was first cleaned at the first of these times, or earlier, and what lies from there to 1000 at the
 second. The marks of deleted keys go by it. Above the last `end` nothing was cleaned yet.
 
+In either version a manifest may say what vacuum has to leave alone for a while, though readers do not need it any more
+(`catena.pipeline.replaced`): manifests whose segments it does not have any more, and blobs that records came from.
+
+    "replaced": [{"key": "...", "at_ms": 1700000000000}, {"key": "..."}], "blobs": ["..."]
+
+One without a time was replaced by this very manifest, when the chain took it.
+
 A segment may be in many manifests, one after the other; a manifest never changes.
 """
 
@@ -45,6 +52,14 @@ class Cleaning(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class Replaced(msgspec.Struct, frozen=True):
+    """A manifest that another one has taken the place of."""
+
+    key: str
+    at_ms: int | UnsetType = UNSET
+    """UNSET: when the chain took the manifest that says so."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: JsonVersion = PLAIN
     cluster_id: str
@@ -57,6 +72,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentInfo, ...]
     cleanings: tuple[Cleaning, ...] | UnsetType = UNSET
     """In the order of offsets. UNSET: the log was never compacted."""
+    replaced: tuple[Replaced, ...] | UnsetType = UNSET
+    """The newest last. UNSET: none."""
+    blobs: tuple[str, ...] | UnsetType = UNSET
+    """UNSET: none."""
 
     @property
     def cleaned(self) -> tuple[Cleaning, ...]:

@@ -35,6 +35,17 @@ from catena.loglets.producers import ProducerState
 from catena.types import Buffer, Epoch, Offset, TopicPartition
 
 
+class Receipt:
+    """Filled in by a loglet that keeps batches in objects, before the append returns; others leave it as it is."""
+
+    __slots__ = ("index_key", "object_key")
+
+    def __init__(self) -> None:
+        self.index_key: str | None = None
+        """Of the record in the meta store that says where the batch is."""
+        self.object_key: str | None = None
+
+
 class Entry(NamedTuple):
     """One RecordBatch on its way into a log. The header was parsed and checked by whoever made the entry."""
 
@@ -43,6 +54,8 @@ class Entry(NamedTuple):
     not_before: int | None = None
     """A sequence number of its producer that failed and is to come first: if the log does not know the producer, it
     MUST refuse a batch with a higher one, with OutOfOrderSequence."""
+    receipt: Receipt | None = None
+    """For those who want to know where the batch went."""
 
     @property
     def size(self) -> int:
@@ -163,8 +176,12 @@ class Loglet(Protocol):
 
     async def tail(self) -> Tail: ...
 
-    async def wait_for_tail(self, beyond: Offset) -> None:
-        """Return once the tail may be greater than `beyond`, or the loglet may be sealed."""
+    async def wait_for_tail(self, beyond: Offset) -> Offset | None:
+        """Return once the tail may be greater than `beyond`, or the loglet may be sealed.
+
+        An offset above `beyond` is returned if it is known without another look that all below it is in the log, and
+        was appended through a link of this epoch; else None.
+        """
 
     async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
         """Offset of the first batch at or after `start` that has a record at or after this time."""

@@ -1,9 +1,9 @@
 """Read pieces of objects: each is downloaded once, checked, cut into batches and kept in a bounded cache.
 
-What is asked for in one turn of the loop is gathered by object, and pieces that lie close together become one get; so a
-request that reads many partitions downloads each object they share once. Pieces that fill what one get brought stay in
-that buffer: no byte is copied, and they leave the cache together. Where others' bytes lie between them, each gets a
-buffer of its own, so that the cache holds what it counts.
+What is asked for in one turn of the loop, or by the reads of one request (`together`), is gathered by object, and
+pieces that lie close together become one get; so a request that reads many partitions downloads each object they share
+once. Pieces that fill what one get brought stay in that buffer: no byte is copied, and they leave the cache together.
+Where others' bytes lie between them, each gets a buffer of its own, so that the cache holds what it counts.
 
 A lane has slots for downloads and a share of the memory of its own, so that who reads much old data neither pushes out
 what others need nor makes them wait.
@@ -18,13 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from catena.errors import CatenaError, Corrupt, StoreUnavailable
+from catena.loglets import together
 from catena.loglets.base import Batch
 from catena.objects.base import ObjectStore, Range
 from catena.objects.ranges import coalesce
-from catena.runtime import Clock, Tasks
+from catena.runtime import Clock, Tasks, shielded
 from catena.types import Buffer, Offset
 
 COALESCE_GAP_BYTES = 128 << 10
@@ -135,6 +136,9 @@ class _Want(NamedTuple):
     batches: asyncio.Future[list[Batch]]
 
 
+_Place: TypeAlias = tuple[str, Lane]
+
+
 class PieceReader:
     def __init__(self, objects: ObjectStore, clock: Clock, tasks: Tasks, lanes: Sequence[Lane]) -> None:
         """`lanes` are all that pieces may be kept in."""
@@ -142,7 +146,9 @@ class PieceReader:
         self._clock = clock
         self._tasks = tasks
         self._lanes = lanes
-        self._wanted: dict[tuple[str, Lane], list[_Want]] = {}
+        self._wanted: dict[_Place, list[_Want]] = {}
+        self._due: set[_Place] = set()
+        """Of those that are wanted: what is got in the next turn; the others wait for the reads of their request."""
         self._coming: dict[_Key, asyncio.Future[list[Batch]]] = {}
         self.hits = 0
         self.misses = 0
@@ -150,9 +156,10 @@ class PieceReader:
     async def read(self, pieces: Sequence[Piece]) -> list[Batch]:
         """The batches of these pieces."""
         batches: list[Batch] = []
-        for found in [self._start(piece) for piece in pieces]:
+        for found in self._start_all(pieces):
             # Shielded: another reader may wait for the same download.
-            batches += found if isinstance(found, list) else await asyncio.shield(found)
+            some = found if isinstance(found, list) else await shielded(found)
+            batches += some
         return batches
 
     async def read_from(self, pieces: Sequence[Piece], offset: Offset, max_bytes: int) -> list[Batch]:
@@ -161,8 +168,8 @@ class PieceReader:
         The pieces follow each other, have a length, and hold batches from end to end.
         """
         selected: list[Batch] = []
-        for piece, found in [(piece, self._start(piece)) for piece in pieces]:
-            batches = found if isinstance(found, list) else await asyncio.shield(found)
+        for piece, found in zip(pieces, self._start_all(pieces), strict=True):
+            batches = found if isinstance(found, list) else await shielded(found)
             size = piece.length or 0
             if not selected:
                 batches = [batch for batch in batches if batch.end > offset]
@@ -190,6 +197,11 @@ class PieceReader:
                 return
             self._want(piece, piece.key)
 
+    def _start_all(self, pieces: Sequence[Piece]) -> list[list[Batch] | asyncio.Future[list[Batch]]]:
+        started = [self._start(piece) for piece in pieces]
+        together.say()
+        return started
+
     def _start(self, piece: Piece) -> list[Batch] | asyncio.Future[list[Batch]]:
         key = piece.key
         for lane in self._lanes:
@@ -208,14 +220,24 @@ class PieceReader:
             raise StoreUnavailable("the node is shutting down")
         coming = self._coming[key] = asyncio.get_running_loop().create_future()
         place = (piece.object_key, piece.lane)
-        if place not in self._wanted:
-            self._wanted[place] = []
+        is_new = place not in self._wanted
+        self._wanted.setdefault(place, []).append(_Want(piece, key, coming))
+        if place in self._due:
+            return coming
+        others = together.others()
+        if others is None:
+            self._due.add(place)
             asyncio.get_running_loop().call_soon(self._fetch_wanted, place)
-        self._wanted[place].append(_Want(piece, key, coming))
+        elif is_new:
+            task = self._tasks.spawn("wait for the reads of a request", others.wait())
+            task.add_done_callback(lambda _: self._fetch_wanted(place))
         return coming
 
-    def _fetch_wanted(self, place: tuple[str, Lane]) -> None:
-        wants = self._wanted.pop(place)
+    def _fetch_wanted(self, place: _Place) -> None:
+        self._due.discard(place)
+        wants = self._wanted.pop(place, None)
+        if wants is None:  # got meanwhile, for who was not held back
+            return
         if self._tasks.closed:
             self._fail(wants, StoreUnavailable("the node is shutting down"))
         else:

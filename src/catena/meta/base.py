@@ -131,7 +131,12 @@ class MetaStore(Protocol):
     async def transact(self, groups: Sequence[Group]) -> list[GroupResult]:
         """Apply each group atomically, all in one round trip. OutcomeUnknown speaks of the whole call."""
 
-    def watch(self, prefix: str) -> Watch: ...
+    def watch(self, prefix: str) -> Watch:
+        """Of all keys that begin with `prefix`, which ends with `/`; or of one key, which is then given whole.
+
+        Where stores have to be polled, one key is looked at every second, and a prefix where nothing changes every
+        half minute.
+        """
 
     async def session(self, ttl_ms: int) -> Session: ...
 

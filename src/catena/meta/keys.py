@@ -5,6 +5,7 @@
 | `llog/cluster` | cluster id, format version | the first node that starts | absent, then never |
 | `llog/incarnation` | Incarnation: a number that only grows; an object of the same name has it, too, and is never ahead | anyone who writes, now and then; `catena doctor --accept-older-meta` | compare-and-set; then the object, on its etag |
 | `llog/nodes/{node_id}` | NodeRecord: incarnation, rack, roles, addresses; ephemeral, gone with the node's session | the node itself | absent; its own record's version when it has a new session, or removes one too many |
+| `llog/services/{id}` | ServiceRecord: where a service of the pipeline tells of itself; ephemeral, gone with its session | the service itself | none: the id is its own; it decides nothing |
 | `llog/topics/{name}` | TopicRecord: id, partitions, state, configs; stays when the topic is deleted | anyone: create, delete, add partitions, alter configs | compare-and-set |
 | `llog/deleted/{topic_id}` | Tombstone of a topic: what vacuum has to collect | whoever finishes a delete; vacuum notes that the topic is forgotten, and deletes it 30 days later | absent, then compare-and-set |
 | `llog/{topic_id}/partitions/{p}/meta/chain` | Chain | anyone: reconfigure, seal, trim, tier, delete | compare-and-set, with a nonce in the value |
@@ -16,9 +17,10 @@
 | `llog/{topic_id}/partitions/{p}/meta/compactor-claim` | who works on the partition; ephemeral, gone with its session | whoever works on it | absent; it only saves work |
 | `llog/groups/{group}/state` | GroupHeader and the snapshot of the group's machine; stays, without a snapshot, when the group is deleted | the group's coordinator, or whoever takes over as such | compare-and-set, with a nonce in the value |
 | `llog/group-offsets/{group}/{topic_id}/{chunk}` | OffsetChunk: committed offsets of 100 partitions | the group's coordinator | compare-and-set, in a group with a check of the state; without `transact` never over one of a higher coordinator epoch |
-| `llog/writes/{app}/head` | WriteHead: up to which version an application's writes are done, and the one that is under way | whoever commits or finishes a write of the application | compare-and-set, with a nonce in the value |
-| `llog/writes/{app}/body/{version}.{nonce}/{part}` | a part of what a large write consists of | whoever is about to begin the write | absent; deleted when this version, or a later one, is done |
+| `llog/writes/{app}/head` | WriteHead: up to which version an application's writes are done, and the one that is under way | whoever commits or finishes a write of the application; the pipeline deletes it long after the last one | compare-and-set, with a nonce in the value |
+| `llog/writes/{app}/body/{version}.{nonce}/{part}` | a part of what a large write consists of | whoever is about to begin the write | absent; deleted when this version, or a later one, is done, and by vacuum if it is old and not begun |
 | `llog/vacuum-grace` | Grace: how old an object has to be before a vacuum takes it | each vacuum, before it lists | compare-and-set; longer only when no vacuum can be under way with the shorter one |
+| `llog/jobs/{job}` | GoodRun: when a job of the pipeline last ran and nothing of it failed | whoever ran it | compare-and-set, forward only; it decides nothing |
 | `llog/producer-ids` | the next producer id that nobody has been given | anyone: reserve a block | compare-and-set |
 | `llog/doctor/{id}` | nothing | `catena doctor`, to see what the store does; it deletes it again | absent, then its version |
 
@@ -30,18 +32,22 @@ their offsets, so that listing groups does not read offsets. `{app}` is an id th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from catena.types import Epoch, Offset, TopicId, TopicPartition
 
 ROOT = "llog"
 CLUSTER = f"{ROOT}/cluster"
 INCARNATION = f"{ROOT}/incarnation"
 NODES = f"{ROOT}/nodes/"
+SERVICES = f"{ROOT}/services/"
 TOPICS = f"{ROOT}/topics/"
 DELETED = f"{ROOT}/deleted/"
 DOCTOR = f"{ROOT}/doctor/"
 GROUPS = f"{ROOT}/groups/"
 GROUP_OFFSETS = f"{ROOT}/group-offsets/"
 PRODUCER_IDS = f"{ROOT}/producer-ids"
+JOBS = f"{ROOT}/jobs/"
 WRITES = f"{ROOT}/writes/"
 VACUUM_GRACE = f"{ROOT}/vacuum-grace"
 
@@ -68,6 +74,10 @@ def wal_blob(blob_id: str) -> str:
 
 def node(node_id: int) -> str:
     return f"{NODES}{node_id}"
+
+
+def service(service_id: str) -> str:
+    return SERVICES + service_id
 
 
 def topic(name: str) -> str:
@@ -131,6 +141,10 @@ def is_group_id(group_id: str) -> bool:
     return 0 < len(quoted_group(group_id)) <= MAX_GROUP_PART
 
 
+def job(name: str) -> str:
+    return JOBS + name
+
+
 def group_state(group_id: str) -> str:
     return f"{GROUPS}{quoted_group(group_id)}/state"
 
@@ -155,6 +169,24 @@ def write_bodies(app: str, version: int) -> str:
 
 def write_body_part(app: str, version: int, nonce: str, part: int) -> str:
     return f"{write_bodies(app, version)}.{nonce}/{part:05d}"
+
+
+class WriteBody(NamedTuple):
+    """Where the parts of a body are."""
+
+    head: str
+    """The key of the application's head."""
+    prefix: str
+    nonce: str
+
+
+def parse_write_body_part(key: str) -> WriteBody | None:
+    """None: it is no part of a body."""
+    parts = key.removeprefix(WRITES).split("/")
+    if not key.startswith(WRITES) or len(parts) != 4 or parts[1] != "body":
+        return None
+    app, _, name, _ = parts
+    return WriteBody(f"{WRITES}{app}/head", f"{WRITES}{app}/body/{name}/", name.partition(".")[2])
 
 
 def compaction(tp: TopicPartition) -> str:

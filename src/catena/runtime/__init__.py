@@ -4,7 +4,7 @@ from catena.runtime.clock import Clock, SystemClock
 from catena.runtime.disk import Disk, FileLock
 from catena.runtime.entropy import Entropy, SystemEntropy
 from catena.runtime.network import Listener, Network, SystemNetwork
-from catena.runtime.tasks import Tasks
+from catena.runtime.tasks import Tasks, shielded
 
 __all__ = [
     "Clock",
@@ -17,4 +17,5 @@ __all__ = [
     "SystemEntropy",
     "SystemNetwork",
     "Tasks",
+    "shielded",
 ]

@@ -59,6 +59,33 @@ class Tasks:
             log.error("task %s failed", task.get_name(), exc_info=error)
 
 
+def shielded(inner: asyncio.Future[T]) -> asyncio.Future[T]:
+    """To be awaited by one of several: if that one is cancelled, `inner` goes on.
+
+    As asyncio.shield, but for what this does from Python 3.14 on: where nobody waits any more it reports a failure of
+    `inner` as an error of the loop, also if its owner looks at it later.
+    """
+    if inner.done():
+        return inner
+    outer: asyncio.Future[T] = inner.get_loop().create_future()
+
+    def tell(inner: asyncio.Future[T]) -> None:
+        if outer.done():
+            if not inner.cancelled():
+                inner.exception()  # taken: there is nobody left to tell
+        elif inner.cancelled():
+            outer.cancel()
+        elif (error := inner.exception()) is not None:
+            outer.set_exception(error)
+        else:
+            outer.set_result(inner.result())
+
+    inner.add_done_callback(tell)
+    # Who waits long for nothing leaves nothing behind.
+    outer.add_done_callback(lambda _: inner.remove_done_callback(tell))
+    return outer
+
+
 async def map_bounded(at_once: int, function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """`function` of each item, in their order; so many run at the same time. Once one has raised, none is begun."""
     results: dict[int, R] = {}

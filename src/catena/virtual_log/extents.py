@@ -1,8 +1,8 @@
 """Where the bytes of a log are, for those who read objects themselves: queries and tables.
 
 Whoever has the extents of a range can read it without the meta store and without a node, on any machine that reaches
-the object store. An object that is gone was tiered, merged or trimmed meanwhile, and vacuumed: then they are to be
-found anew. Vacuum goes by the age of objects, not by when they got out of use, so this may be a moment later.
+the object store. What is tiered, merged or compacted meanwhile stays for `pipeline.vacuum.longest_job_ms`; an object
+that is gone got out of use before that, or was trimmed, and vacuumed: then extents are to be found anew.
 """
 
 from __future__ import annotations

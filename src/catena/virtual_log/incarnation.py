@@ -204,6 +204,11 @@ class IncarnationKeeper:
         self.read_only: str | None = None
         """Why this process writes nothing any more."""
 
+    @property
+    def branch(self) -> str | None:
+        """Of the history that this process goes by; None: it has none, since meta was behind when it looked."""
+        return self._seen.branch if self._seen is not None else None
+
     async def check(self) -> None:
         self._obey(await compare(self._meta, self._objects))
 

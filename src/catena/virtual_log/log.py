@@ -30,7 +30,7 @@ from catena.formats.records import NO_TIMESTAMP, iter_records
 from catena.loglets.base import Batch, Entry, LinkSpec, Loglet, Run, Stored
 from catena.meta import keys
 from catena.meta.base import MetaStore
-from catena.runtime import Clock
+from catena.runtime import Clock, shielded
 from catena.types import Epoch, Offset, TopicPartition
 from catena.virtual_log import chain as chains
 from catena.virtual_log.append_order import OVER, Place
@@ -188,10 +188,7 @@ class VirtualLog:
         try:
             async with asyncio.timeout(max_wait_s):
                 while True:
-                    chain = await self.chain()
-                    if chain.last.is_open:
-                        await self.loglet(chain.last).wait_for_tail(beyond)
-                    if await self.tail() > beyond:
+                    if await self._told_of_more(beyond) or await self.tail() > beyond:
                         return True
                     await self._wait_while_sealed()
         except TimeoutError:
@@ -199,16 +196,27 @@ class VirtualLog:
 
     async def wait_for_news(self, beyond: Offset) -> None:
         """Return once the tail may be greater than `beyond`, or appends go elsewhere. For those who look then."""
-        chain = await self.chain()
-        if chain.last.is_open:
-            await self.loglet(chain.last).wait_for_tail(beyond)
+        await self._told_of_more(beyond)
         if self._seen_tail <= beyond and await self.tail() <= beyond:
             await self._wait_while_sealed()
+
+    async def _told_of_more(self, beyond: Offset) -> bool:
+        """Return once the tail may be greater than `beyond`, or appends go elsewhere; True if it surely is."""
+        chain = await self.chain()
+        if chain.last.is_open and (tail := await self.loglet(chain.last).wait_for_tail(beyond)) is not None:
+            self._seen_tail = max(self._seen_tail, tail)
+            return True
+        return False
 
     @property
     def seen_start(self) -> Offset:
         """The log starts here, or later by now; -1 if nobody looked yet."""
         return self._chain.start if self._chain is not None else -1
+
+    @property
+    def seen_chain(self) -> Chain | None:
+        """As it was last seen; None if nobody looked yet."""
+        return self._chain
 
     def epoch_at(self, offset: Offset) -> Epoch:
         """Of whatever wrote this offset, in the chain as it was last seen; 0 if nobody looked yet."""
@@ -372,7 +380,7 @@ class VirtualLog:
         """The link takes no appends: find out what follows it, or why nothing does. One looks for all who ask."""
         if self._following is not None:
             try:
-                await asyncio.shield(self._following)
+                await shielded(self._following)
             except (LogSealed, UnknownTopic):
                 if hop:  # what was seen before this append was called does not count
                     raise

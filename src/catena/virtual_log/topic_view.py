@@ -6,9 +6,10 @@ begins after they asked, so it can't miss what was there by then.
 
 A watch tells that something about topics has changed, but not what; so all are scanned again, with a pause in between
 that keeps scans from taking more than a small part of the time. Only records whose version is new are decoded. Hints
-get lost, so there is a scan every `refresh_ms` too: that bounds how old the cache can be. A store that is away leaves
-the cache as it is. What is in it may be wrong then, and for a moment after each change: whoever notices (an append says
-that the topic is gone, a partition is asked for that should not be there) calls `forget`, and asks again.
+get lost, so there is a scan every `refresh_ms` too: that bounds how old the cache can be. While nobody looks at it
+there are fewer (`runtime.refresher`): on some stores they cost money. A store that is away leaves the cache as it is.
+What is in it may be wrong then, and for a moment after each change: whoever notices (an append says that the topic is
+gone, a partition is asked for that should not be there) calls `forget`, and asks again.
 
 Scans and reads of single names overlap, and versions do not tell which is newer. So what both have found at the same
 time, and found different, is read once more, by a read that begins after both.
@@ -111,12 +112,21 @@ class TopicView:
         self._has_changed = False
         self._tasks = Tasks("view of the topics")
         self._watch = meta.watch(keys.TOPICS)
+        self._refresher: Refresher | None = None
 
     async def start(self) -> None:
         """Returns once all topics that are there have been seen."""
         await self.refresh()
         every_s = self._settings.refresh_ms / 1000
-        Refresher("view of the topics", self._clock, self._tasks, every_s, self._watch.changed, self.refresh)
+        self._refresher = Refresher(
+            "view of the topics",
+            self._clock,
+            self._tasks,
+            every_s,
+            self._watch.changed,
+            self.refresh,
+            is_urgent=lambda: False,
+        )
 
     async def close(self) -> None:
         await self._tasks.close()
@@ -133,14 +143,21 @@ class TopicView:
         return self._revision.number
 
     def cached(self, name: str) -> TopicRecord | None:
+        self._used()
         return None if name in self._suspect else self._by_name.get(name)
 
     def cached_by_id(self, topic_id: TopicId) -> TopicRecord | None:
+        self._used()
         topic = self._by_id.get(topic_id)
         return None if topic is None or topic.name in self._suspect else topic
 
     def all(self) -> Sequence[TopicRecord]:
         """By name, as the last scan and what was read since have it."""
+        self._used()
+        return self.last_all()
+
+    def last_all(self) -> Sequence[TopicRecord]:
+        """The same, for those for whom older ones are good enough: to look at them keeps nobody at work."""
         if self._all is None:
             self._all = tuple(self._by_name[name] for name in sorted(self._by_name))
         return self._all
@@ -184,6 +201,10 @@ class TopicView:
     async def refresh(self) -> None:
         """See everything that was there when this was called."""
         await self._scan.fresh()
+
+    def _used(self) -> None:
+        if self._refresher is not None:
+            self._refresher.used()
 
     async def _read_one(self, name: str) -> None:
         record: Record | None = None

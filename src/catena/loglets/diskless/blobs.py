@@ -29,6 +29,8 @@ class BlobReader:
         self._hot = Lane(HOT_SLOTS, cache_bytes - cache_bytes // COLD_SHARE)
         self._cold = Lane(COLD_SLOTS, cache_bytes // COLD_SHARE)
         self._pieces = PieceReader(objects, clock, tasks, (self._hot, self._cold))
+        self.lagging = 0
+        """Reads of old data, by those who are far behind the tail."""
 
     async def read_run(self, entry: IndexEntry) -> list[Batch]:
         """The batches of this run, with the offsets that the index gives them."""
@@ -36,7 +38,9 @@ class BlobReader:
 
     async def read_runs(self, entries: Sequence[IndexEntry]) -> list[Batch]:
         """The batches of these runs."""
-        return await self._pieces.read(self._as_pieces(entries))
+        pieces = self._as_pieces(entries)
+        self.lagging += bool(pieces) and pieces[0].lane is self._cold
+        return await self._pieces.read(pieces)
 
     def read_ahead(self, entries: Sequence[IndexEntry]) -> None:
         """Download what will be asked for, as far as there is room."""

@@ -10,20 +10,31 @@ be told within the deadline; any other error only if it surely did not happen an
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from operator import attrgetter
+from typing import Protocol, TypeAlias
 
+from catena.counting import add_to
 from catena.errors import CatenaError, Contended, OutcomeUnknown, StoreUnavailable
-from catena.loglets.base import Entry, LinkSpec
+from catena.loglets.base import Entry, LinkSpec, Receipt, Stored
+from catena.loglets.diskless.counts import CommitCounts
 from catena.loglets.diskless.partition import KnownProducer, Partition, Run
 from catena.loglets.diskless.plan import Plan, ProducerEpoch
 from catena.loglets.diskless.tail_cache import TailCache
+from catena.meta import keys
 from catena.runtime import Clock, Entropy, Tasks
+from catena.types import Epoch, Offset, TopicPartition
+
+Publish: TypeAlias = Callable[[TopicPartition, Epoch, Offset, Entry | Stored, float], None]
+"""Tells others of an entry that was committed, at this offset, through the link of this epoch, and not before then."""
 
 MAX_CALLS = 4
 MAX_PARTITIONS_PER_CALL = 1000
 MAX_ENTRIES_PER_COMMIT = 2000
 """Of one partition: what they leave in the control record has to fit a meta record."""
+
+_end_offset = attrgetter("end_offset")
 
 
 class Work:
@@ -31,13 +42,16 @@ class Work:
 
     __slots__ = (
         "_ended",
+        "_publish",
         "_tail_cache",
+        "acked",
         "deadline",
         "done",
         "known",
         "link",
         "partition",
         "plan",
+        "planned_at",
         "producer_ids",
         "runs",
         "trouble",
@@ -45,7 +59,12 @@ class Work:
     )
 
     def __init__(
-        self, partition: Partition, runs: Sequence[Run], tail_cache: TailCache, ended: Callable[[Work], None]
+        self,
+        partition: Partition,
+        runs: Sequence[Run],
+        tail_cache: TailCache,
+        publish: Publish | None,
+        ended: Callable[[Work], None],
     ) -> None:
         self.partition = partition
         self.runs = runs
@@ -54,6 +73,8 @@ class Work:
         headers = [entry.header for run in runs for entry in run.entries]
         self.producer_ids = list(dict.fromkeys(header.producer_id for header in headers if header.has_producer))
         self.plan: Plan | None = None
+        self.planned_at = float("-inf")
+        """By the monotonic clock: whatever it does to the log happens later."""
         self.unknown = False
         """Whether `plan` was sent and may have been applied, or may still be."""
         self.known: dict[int, KnownProducer] = {}
@@ -61,17 +82,25 @@ class Work:
         self.trouble: CatenaError | None = None
         """Why the last attempt did not succeed."""
         self.done = False
+        self.acked = False
         self._tail_cache = tail_cache
+        self._publish = publish
         self._ended = ended
 
     def ack(self) -> None:
         """The plan has come true: tell each appender what it has for them."""
         assert self.plan is not None
+        self.acked = True
+        epoch = self.plan.control.epoch
         for offset, entry in self.plan.placed:
             if isinstance(entry, Entry):
                 self._tail_cache.add(self.partition.tp, offset, entry)
+                if entry.receipt is not None:
+                    self._fill_in(entry.receipt, offset)
+            if self._publish is not None:
+                self._publish(self.partition.tp, epoch, offset, entry, self.planned_at)
         if self.plan.placed:
-            self.partition.see_tail(self.plan.control.next)
+            self.partition.told(epoch, self.plan.control.next, self.planned_at)
         for producer_id, state in self.plan.producers.items():
             self.partition.failed.pop(ProducerEpoch(producer_id, state.epoch), None)
         for run, answers in zip(self.runs, self.plan.answers, strict=True):
@@ -83,11 +112,17 @@ class Work:
                 else:
                     waiter.set_exception(answer)
 
+    def _fill_in(self, receipt: Receipt, offset: Offset) -> None:
+        assert self.plan is not None
+        entry = self.plan.entries[bisect_left(self.plan.entries, offset, key=_end_offset)]
+        receipt.index_key, receipt.object_key = keys.index(self.partition.tp, entry.end_offset), entry.data_key
+
     def fail(self, error: CatenaError) -> None:
         if self.unknown and not isinstance(error, OutcomeUnknown):
             unknown = OutcomeUnknown(f"{self.partition.tp}: it is not known whether the append took place: {error}")
             unknown.__cause__ = error
             error = unknown
+        self.trouble = error
         for run in self.runs:
             run.fail(error)
         self.finish()
@@ -135,10 +170,15 @@ class Backoff:
 
 
 class Committer:
-    def __init__(self, way: CommitWay, tail_cache: TailCache, tasks: Tasks) -> None:
+    def __init__(
+        self, way: CommitWay, tail_cache: TailCache, clock: Clock, tasks: Tasks, publish: Publish | None = None
+    ) -> None:
         self._way = way
         self._tail_cache = tail_cache
+        self._publish = publish
+        self._clock = clock
         self._tasks = tasks
+        self.counts = CommitCounts()
         self._ready: dict[Partition, None] = {}
         self._calls = 0
 
@@ -155,17 +195,23 @@ class Committer:
     def _pump(self) -> None:
         while self._ready and self._calls < MAX_CALLS:
             works = []
+            now = self._clock.monotonic()
             for partition in list(self._ready)[:MAX_PARTITIONS_PER_CALL]:
                 del self._ready[partition]
                 partition.committing = True
-                works.append(Work(partition, _head_runs(partition), self._tail_cache, self._ended))
+                runs = _head_runs(partition)
+                for run in runs:
+                    self.counts.wait_seconds.observe(now - run.uploaded_at)
+                works.append(Work(partition, runs, self._tail_cache, self._publish, self._ended))
             self._calls += 1
             self._tasks.spawn("commit", self._call(works))
 
     async def _call(self, works: Sequence[Work]) -> None:
+        began = self._clock.monotonic()
         try:
             await self._way.commit(works)
         finally:
+            self.counts.commit_seconds.observe(self._clock.monotonic() - began)
             self._calls -= 1
             for work in works:
                 if not work.done:
@@ -176,15 +222,30 @@ class Committer:
 
     def _ended(self, work: Work) -> None:
         partition = work.partition
+        self._count(work)
         for run in work.runs:
             assert partition.runs[0] is run
             partition.runs.popleft()
+            self.counts.queued_bytes -= run.size
             run.release()
         partition.committing = False
         partition.forget_producers()
         self._line_up(partition)
         if not self._tasks.closed:
             self._pump()
+
+    def _count(self, work: Work) -> None:
+        counts = self.counts
+        if not work.acked:
+            add_to(counts.failures, type(work.trouble).__name__)
+            return
+        assert work.plan is not None
+        placed = [entry for _, entry in work.plan.placed]
+        counts.batches_per_partition.observe(len(placed))
+        counts.batches += len(placed)
+        counts.records += sum(entry.header.count for entry in placed)
+        counts.bytes += sum(entry.size for entry in placed)
+        counts.duplicates += sum(len(run.entries) for run in work.runs) - len(placed)
 
 
 def _head_runs(partition: Partition) -> list[Run]:

@@ -76,7 +76,7 @@ class CommitByGroup:
             for each in work.producer_ids
         }
         states = {each: known.state for each, known in work.known.items()}
-        now_ms = self._clock.now_ms()
+        now_ms, work.planned_at = self._clock.now_ms(), self._clock.monotonic()
         work.plan = make_plan(control, work.runs, states, partition.failed, self._entropy.hex_id(), now_ms)
 
     async def _send(self, works: list[Work]) -> None:

@@ -114,7 +114,7 @@ class CommitByPending:
         }
         work.known = {each: learnt.get(each) or partition.producers[each] for each in work.producer_ids}
         states = {each: known.state for each, known in work.known.items()}
-        now_ms = self._clock.now_ms()
+        now_ms, work.planned_at = self._clock.now_ms(), self._clock.monotonic()
         work.plan = make_plan(control, work.runs, states, partition.failed, self._entropy.hex_id(), now_ms)
 
     async def _settle_pending(self, work: Work) -> None:

@@ -16,7 +16,7 @@ from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import Control, decode_control
 from catena.meta import keys
 from catena.meta.base import Check, Committed, MetaStore, Record
-from catena.runtime import Tasks
+from catena.runtime import Tasks, shielded
 
 _Waiter: TypeAlias = asyncio.Future[Control | None]
 
@@ -43,7 +43,7 @@ class Controls:
                 # Not yet: what else is asked for in this turn of the loop comes along.
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._begin)
-        return await asyncio.shield(waiter)
+        return await shielded(waiter)
 
     def _begin(self) -> None:
         self._scheduled = False

@@ -14,6 +14,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from catena.loglets.diskless.counts import FindCounts
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import IndexEntry, decode_index_entry
 from catena.meta import keys
@@ -45,6 +46,7 @@ class Index:
         self._clock = clock
         self._pages: OrderedDict[Partition, list[_Page]] = OrderedDict()
         self._kept = 0
+        self.counts = FindCounts()
 
     async def page(self, partition: Partition, offset: Offset, limit: int) -> list[IndexEntry]:
         """Entries from the one that may hold `offset` on, as the store has them."""
@@ -62,6 +64,9 @@ class Index:
                 began = self._clock.monotonic()
                 page = await self.page(partition, following, limit)
                 self._keep(partition, _Page(page, began))
+                self.counts.seconds.observe(self._clock.monotonic() - began)
+            else:
+                self.counts.kept += 1
             for entry in islice(page, at, None):
                 is_enough = (found and size >= max_bytes) or len(found) == MAX_RUNS_PER_READ
                 if is_enough or entry.start_offset > following:

@@ -6,6 +6,8 @@ nothing but its spec.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from catena.loglets.base import Batch, Entry, Extent, LinkSpec, Run, SealResult, Stored, Tail
@@ -13,10 +15,13 @@ from catena.loglets.diskless.blobs import BlobReader
 from catena.loglets.diskless.commit import Committer, CommitWay
 from catena.loglets.diskless.commit_by_group import CommitByGroup
 from catena.loglets.diskless.commit_by_pending import CommitByPending
+from catena.loglets.diskless.counts import TailCounts
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.reader import Reader
 from catena.loglets.diskless.seal import seal
 from catena.loglets.diskless.tail_cache import TailCache
+from catena.loglets.diskless.tail_sharing import TailSharing
+from catena.loglets.diskless.tail_wire import ConnectTails
 from catena.loglets.diskless.writer import AtLeast0, Writer, WriterSettings
 from catena.meta import keys
 from catena.meta.base import MetaStore
@@ -29,6 +34,10 @@ class DisklessSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writer: WriterSettings = WriterSettings()
     tail_cache_bytes: AtLeast0 = 64 << 20
     blob_cache_bytes: AtLeast0 = 128 << 20
+    tail_folder: str = ""
+    """Where processes of one host tell each other what they commit; empty: nowhere."""
+    tail_ring_bytes: Annotated[int, msgspec.Meta(ge=1 << 20, le=4 << 30)] = 64 << 20
+    """Of each process that commits, in that folder."""
 
 
 class Diskless:
@@ -40,32 +49,44 @@ class Diskless:
         entropy: Entropy,
         cluster_id: str,
         settings: DisklessSettings,
+        tails: ConnectTails | None = None,
     ) -> None:
+        """`tails`: how processes of this host tell each other what they commit; None: they do not."""
         self.meta = meta
         self.clock = clock
         self._tasks = Tasks("diskless")
         self._partitions: dict[TopicPartition, Partition] = {}
         way: CommitWay = (CommitByGroup if meta.can_transact else CommitByPending)(meta, clock, entropy)
-        tail_cache = TailCache(settings.tail_cache_bytes)
-        committer = Committer(way, tail_cache, self._tasks)
-        self.writer = Writer(objects, committer, clock, entropy, self._tasks, cluster_id, settings.writer)
-        blobs = BlobReader(objects, clock, self._tasks, settings.blob_cache_bytes)
-        self.reader = Reader(meta, blobs, tail_cache, clock, self._tasks)
+        self.tail_cache = tail_cache = TailCache(settings.tail_cache_bytes)
+        self.tail_sharing = None if tails is None else TailSharing(tails, tail_cache, clock)
+        publish = None if self.tail_sharing is None else self.tail_sharing.publish
+        self.committer = Committer(way, tail_cache, clock, self._tasks, publish)
+        self.writer = Writer(objects, self.committer, clock, entropy, self._tasks, cluster_id, settings.writer)
+        self.blobs = BlobReader(objects, clock, self._tasks, settings.blob_cache_bytes)
+        self.reader = Reader(meta, self.blobs, tail_cache, clock, self._tasks, self.tail_sharing)
 
     def open(self, link: LinkSpec) -> DisklessLoglet:
         partition = self._partitions.get(link.partition)
         if partition is None:
             partition = self._partitions[link.partition] = Partition(link.partition)
+        partition.epoch = max(partition.epoch, link.epoch)
         return DisklessLoglet(self, partition, link)
 
     def forget(self, tp: TopicPartition) -> None:
         """The topic is gone; what is cached of it is of no use."""
         if (partition := self._partitions.pop(tp, None)) is not None:
             self.reader.forget(partition)
+            if self.tail_sharing is not None:
+                self.tail_sharing.forget(partition)
+
+    def tail_counts(self) -> TailCounts:
+        return TailCounts() if self.tail_sharing is None else self.tail_sharing.counts()
 
     async def close(self) -> None:
         """Answer what was taken, then stop."""
         await self.writer.close()
+        if self.tail_sharing is not None:
+            await self.tail_sharing.close()
         await self._tasks.close()
 
 
@@ -87,8 +108,8 @@ class DisklessLoglet:
     async def tail(self) -> Tail:
         return await self._node.reader.tail(self._partition, self._link)
 
-    async def wait_for_tail(self, beyond: Offset) -> None:
-        await self._node.reader.wait_for_tail(self._partition, self._link, beyond)
+    async def wait_for_tail(self, beyond: Offset) -> Offset | None:
+        return await self._node.reader.wait_for_tail(self._partition, self._link, beyond)
 
     async def find_time(self, timestamp_ms: int, start: Offset) -> Offset | None:
         return await self._node.reader.find_time(self._partition, timestamp_ms, start)

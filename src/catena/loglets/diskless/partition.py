@@ -37,6 +37,7 @@ class Run:
         "partition",
         "size",
         "uploaded",
+        "uploaded_at",
         "waiters",
     )
 
@@ -52,6 +53,7 @@ class Run:
         self.created_at_ms = 0
         self.deadline = 0.0
         self.uploaded = False
+        self.uploaded_at = 0.0
 
     def add(self, entry: Entry | Stored, waiter: asyncio.Future[Offset]) -> None:
         self.entries.append(entry)
@@ -81,6 +83,7 @@ class Partition:
         "_handoff_epoch",
         "committing",
         "control",
+        "epoch",
         "expect",
         "failed",
         "materialized",
@@ -89,9 +92,15 @@ class Partition:
         "runs",
         "tail",
         "tail_waiters",
+        "told_at",
+        "told_epoch",
+        "told_from",
+        "told_tail",
         "tp",
+        "wanted_at",
         "watch",
         "watch_lingers",
+        "watched_in_store",
     )
 
     def __init__(self, tp: TopicPartition) -> None:
@@ -109,9 +118,22 @@ class Partition:
         self.committing = False
         self.tail: Offset = -1
         """The greatest `next` that was ever seen; -1: none."""
+        self.epoch: Epoch = 0
+        """The greatest of the links that were opened here."""
+        self.told_tail: Offset = -1
+        """Where the log ended after the newest commit that this process has made or was told of; -1: none."""
+        self.told_epoch: Epoch = 0
+        """Of the link of that commit."""
+        self.told_at = float("-inf")
+        """It was not made before this moment, by the monotonic clock."""
+        self.told_from: Offset = -1
+        """From here on other processes have told of commits, since somebody reads the log here; -1: they have not."""
+        self.wanted_at = float("-inf")
         self.tail_waiters: list[asyncio.Future[None]] = []
         self.watch: asyncio.Task[None] | None = None
         self.watch_lingers = False
+        self.watched_in_store: LinkSpec | None = None
+        """The link whose tail `watch` watches in the meta store; None: it does not, or not yet."""
         self._handoff: Mapping[int, ProducerState] = {}
         self._handoff_epoch: Epoch | None = None
 
@@ -129,6 +151,16 @@ class Partition:
         if tail > self.tail:
             self.tail = tail
             self.wake()
+
+    def told(self, epoch: Epoch, tail: Offset, at: float) -> None:
+        """A commit moved the tail there, and not before `at`: all below is in the log, and nothing else was then."""
+        if tail > self.told_tail:
+            self.told_tail, self.told_epoch, self.told_at = tail, epoch, at
+        self.see_tail(tail)
+
+    def surely_reaches(self, epoch: Epoch) -> Offset:
+        """The log has all offsets below this one, and they are in the link of this epoch; -1: not known."""
+        return self.told_tail if self.told_epoch == epoch else -1
 
     def wake(self) -> None:
         waiters, self.tail_waiters = self.tail_waiters, []

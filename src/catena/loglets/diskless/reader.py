@@ -1,5 +1,8 @@
 """Find and read what is in a diskless link: tail cache, then index (or `pending` at the tail), then blobs.
 
+Where processes of a host share their tails (`tail_sharing`), who waits for more of a log that one of them has just told
+of does not watch the store. That there is nothing new is only ever said by the store.
+
 An offset that the control record counts as committed is in the index or in `pending`; when it is in neither, it was
 moved elsewhere (tiered, trimmed) and the caller's view of the chain is old.
 
@@ -20,8 +23,9 @@ from catena.loglets.diskless.index import PAGE, Index
 from catena.loglets.diskless.partition import Partition
 from catena.loglets.diskless.records import Control, IndexEntry
 from catena.loglets.diskless.tail_cache import TailCache
+from catena.loglets.diskless.tail_sharing import TailSharing
 from catena.meta import keys
-from catena.meta.base import SCAN_LIMIT, MetaStore
+from catena.meta.base import SCAN_LIMIT, MetaStore, Watch
 from catena.runtime import Clock, Tasks
 from catena.types import Offset
 
@@ -32,18 +36,36 @@ WATCH_LINGER_S = 5.0
 
 
 class Reader:
-    def __init__(self, meta: MetaStore, blobs: BlobReader, tail_cache: TailCache, clock: Clock, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        meta: MetaStore,
+        blobs: BlobReader,
+        tail_cache: TailCache,
+        clock: Clock,
+        tasks: Tasks,
+        sharing: TailSharing | None = None,
+    ) -> None:
         self._meta = meta
         self._blobs = blobs
         self._tail_cache = tail_cache
+        self._clock = clock
         self._tasks = tasks
+        self._sharing = sharing
         self._controls = Controls(meta, tasks)
-        self._index = Index(meta, clock)
+        self.index = Index(meta, clock)
         self._readers_ahead = 0
+        if sharing is not None:
+            sharing.told = self._leave_to_others
 
     async def read(self, partition: Partition, link: LinkSpec, offset: Offset, max_bytes: int) -> list[Batch]:
+        if self._sharing is not None:
+            self._sharing.want(partition)
         if batches := self._tail_cache.read(partition.tp, offset, max_bytes):
             return batches
+        if self._sharing is not None and offset == partition.tail:
+            self._sharing.hear()  # what wakes comes later than what it tells of
+            if offset < partition.tail and (batches := self._tail_cache.read(partition.tp, offset, max_bytes)):
+                return batches
         if offset >= partition.tail:
             control = await self._controls.read(partition)
             if offset >= partition.tail:
@@ -51,18 +73,20 @@ class Reader:
                 if tail.sealed:
                     raise Sealed(f"{partition.tp}: epoch {link.epoch} ends at {tail.offset}")
                 return []
-        entries = await self._index.find(partition, offset, max_bytes) or await self._find_pending(partition, offset)
+        if self._sharing is not None:
+            self._sharing.not_cached(partition, offset)
+        entries = await self.index.find(partition, offset, max_bytes) or await self._find_pending(partition, offset)
         try:
             batches = _select(await self._blobs.read_runs(entries), offset, max_bytes)
         except ObjectMissing:
-            self._index.forget(partition)  # another node may have moved the bytes, and what is kept is old
+            self.index.forget(partition)  # another node may have moved the bytes, and what is kept is old
             raise
         if partition.places.reads_on(offset, batches[-1].end):
             self._read_ahead(partition, batches[-1].end)
         return batches
 
     def forget(self, partition: Partition) -> None:
-        self._index.forget(partition)
+        self.index.forget(partition)
 
     def _read_ahead(self, partition: Partition, offset: Offset) -> None:
         if self._readers_ahead < READERS_AHEAD and not self._tasks.closed and offset < partition.tail:
@@ -71,7 +95,7 @@ class Reader:
 
     async def _download(self, partition: Partition, offset: Offset) -> None:
         try:
-            entries = await self._index.find(partition, offset, READ_AHEAD_BYTES)
+            entries = await self.index.find(partition, offset, READ_AHEAD_BYTES)
             cached = self._tail_cache.start(partition.tp)
             self._blobs.read_ahead([entry for entry in entries if cached is None or entry.start_offset < cached])
         except CatenaError:
@@ -83,7 +107,14 @@ class Reader:
         """Linearizable. Raises Sealed when a later link has been opened: then the chain knows where this one ends."""
         return _tail(await self._controls.read(partition), link)
 
-    async def wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> None:
+    async def wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> Offset | None:
+        await self._wait_for_tail(partition, link, beyond)
+        reached = partition.surely_reaches(link.epoch)
+        return reached if reached > beyond else None
+
+    async def _wait_for_tail(self, partition: Partition, link: LinkSpec, beyond: Offset) -> None:
+        if self._sharing is not None:
+            self._sharing.want(partition)
         if partition.tail > beyond:
             return
         if self._tasks.closed:
@@ -91,7 +122,7 @@ class Reader:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         partition.tail_waiters.append(waiter)
         if partition.watch is None:
-            partition.watch = self._tasks.spawn("watch the tail", self._watch_tail(partition, link))
+            self._watch(partition, link)
         try:
             await waiter
         finally:
@@ -141,7 +172,7 @@ class Reader:
 
     async def runs(self, partition: Partition, start: Offset, limit: int) -> list[Run]:
         control = await self._controls.read(partition)
-        entries = await self._index.page(partition, start, limit)
+        entries = await self.index.page(partition, start, limit)
         if len(entries) < limit and control is not None and control.pending is not None:
             after = entries[-1].end_offset if entries else start - 1
             entries += [entry for entry in control.pending.entries if entry.end_offset > after]
@@ -152,7 +183,7 @@ class Reader:
         control = await self._controls.read(partition)
         if control is None or start >= min(end, control.next):
             return []
-        entries = await self._index.page(partition, start, limit)
+        entries = await self.index.page(partition, start, limit)
         if len(entries) < limit and control.pending is not None:
             after = entries[-1].end_offset if entries else start - 1
             entries += [entry for entry in control.pending.entries if entry.end_offset > after]
@@ -174,7 +205,7 @@ class Reader:
         """Entries from the one that may hold `offset` on: some of the index, and at its end those of `pending`."""
         if control is not None and offset >= control.next:
             return []  # what has come since is not looked for: this must end
-        entries = await self._index.page(partition, offset, limit)
+        entries = await self.index.page(partition, offset, limit)
         if not entries and control is not None and control.pending is not None:
             return [entry for entry in control.pending.entries if entry.end_offset >= offset]
         return entries
@@ -202,7 +233,7 @@ class Reader:
         found = [entry for entry in pending.entries if entry.end_offset >= offset] if pending is not None else []
         if not found or found[0].start_offset > offset:
             # Between our two looks the pending entry may have been written to the index and replaced.
-            found = await self._index.find(partition, offset, 1)
+            found = await self.index.find(partition, offset, 1)
         if not found or found[0].start_offset > offset:
             raise StaleView(f"{partition.tp}: offset {offset} is not here any more")
         return found
@@ -213,11 +244,30 @@ class Reader:
             partition.watch.cancel()
             partition.watch = None
 
+    def _trusted_s(self, partition: Partition, link: LinkSpec) -> float:
+        return 0.0 if self._sharing is None else self._sharing.trusted_s(partition, link.epoch)
+
+    def _leave_to_others(self, partition: Partition) -> None:
+        """They tell of what is committed here: for as long as that is enough the store need not do so, too."""
+        link = partition.watched_in_store
+        if link is not None and partition.watch is not None and self._trusted_s(partition, link) > 0:
+            partition.watch.cancel()
+            self._watch(partition, link)
+
+    def _watch(self, partition: Partition, link: LinkSpec) -> None:
+        partition.watched_in_store = None
+        partition.watch = self._tasks.spawn("watch the tail", self._watch_tail(partition, link))
+
     async def _watch_tail(self, partition: Partition, link: LinkSpec) -> None:
-        """One for all who wait for this partition's tail."""
-        watch = self._meta.watch(keys.control(partition.tp))
+        """One for all who wait for this partition's tail. The store is left alone while others tell of each commit."""
+        watch: Watch | None = None
         try:
             while True:
+                while (trusted_s := self._trusted_s(partition, link)) > 0:
+                    await self._clock.sleep(trusted_s)
+                if watch is None:
+                    watch = self._meta.watch(keys.control(partition.tp))
+                    partition.watched_in_store = link
                 control = await self._controls.read(partition)
                 if control is not None and (control.epoch > link.epoch or control.state == "FENCED"):
                     partition.wake()
@@ -228,10 +278,11 @@ class Reader:
                 raise
             partition.wake()  # they look for themselves, and get the error
         finally:
-            watch.close()
+            if watch is not None:
+                watch.close()
             if partition.watch is asyncio.current_task():
-                partition.watch = None
-            partition.wake()
+                partition.watch = partition.watched_in_store = None
+                partition.wake()
 
 
 def _newest(entry: IndexEntry) -> int:

@@ -1,5 +1,6 @@
 """The newest entries that this node committed, kept as the very buffers they arrived in, for readers at the tail.
 
+Those that other processes of the host committed are kept beside them, where these tell of them (`tail_sharing`).
 Committed entries never change, so the cache is never wrong; it may lack entries (evicted, or committed by other nodes),
 and then the reader goes to the index. Bounded in bytes over all partitions, what Python needs around the payload
 included; the oldest entries go first.
@@ -36,6 +37,8 @@ class TailCache:
         self._order: deque[tuple[TopicPartition, _Tail]] = deque()
         self.hits = 0
         self.misses = 0
+        self.evicted = 0
+        """Batches."""
 
     def add(self, tp: TopicPartition, offset: Offset, entry: Entry) -> None:
         tail = self._tails.get(tp)
@@ -72,11 +75,17 @@ class TailCache:
         tail = self._tails.get(tp)
         return tail.offsets[tail.gone] if tail is not None and tail.gone < len(tail.batches) else None
 
+    def end(self, tp: TopicPartition) -> Offset | None:
+        """Behind the last that is cached."""
+        tail = self._tails.get(tp)
+        return _end(tail) if tail is not None and tail.batches else None
+
     def _evict(self) -> None:
         tp, tail = self._order.popleft()
         batch = tail.batches[tail.gone]
         assert batch is not None
         self._bytes -= len(batch.data) + OVERHEAD_BYTES
+        self.evicted += 1
         tail.batches[tail.gone] = None
         tail.gone += 1
         if tail.gone == len(tail.batches):

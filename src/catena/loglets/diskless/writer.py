@@ -2,9 +2,10 @@
 
     append -> forming blob -> upload -> line up for commit -> answer
 
-Adaptive: a blob is sent at once when nothing is in flight, so a lone producer waits for nobody; while uploads are in
-flight entries gather, until the blob is full or its first entry has waited for the delay limit. Several uploads run in
-parallel; commits keep the order in which entries of a partition came in, whichever upload ends first.
+Adaptive: a blob is sent at once when nothing is in flight, so a lone producer waits for nobody; those who were answered
+together get a moment to come back together (`company`). While uploads are in flight entries gather, until the blob is
+full or its first entry has waited for the delay limit. Several uploads run in parallel; commits keep the order in which
+entries of a partition came in, whichever upload ends first.
 
 Crash before or during the upload: nothing is in the log. After it: an orphan, which vacuum collects. An upload of
 unknown outcome is done again under a new name, for the same reason.
@@ -32,6 +33,8 @@ from catena.errors import (
 from catena.formats import wal_blob
 from catena.loglets.base import Entry, LinkSpec, Stored
 from catena.loglets.diskless.commit import MAX_ENTRIES_PER_COMMIT, Committer
+from catena.loglets.diskless.company import Company
+from catena.loglets.diskless.counts import Reason, WriterCounts, WriterQueue
 from catena.loglets.diskless.partition import Partition, Run
 from catena.meta import keys
 from catena.objects.base import ObjectStore
@@ -63,9 +66,11 @@ class WriterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Blob:
     """The runs that go into one object, in order of arrival."""
 
-    __slots__ = ("runs", "size")
+    __slots__ = ("entries", "reason", "runs", "size")
 
     def __init__(self) -> None:
+        self.entries = 0
+        self.reason: Reason = "full"
         self.runs: dict[tuple[Partition, Epoch], Run] = {}
         self.size = 0
 
@@ -97,14 +102,23 @@ class Writer:
         self._pump_scheduled = False
         self._closing = False
         self._delay: asyncio.TimerHandle | None = None
+        self._company = Company()
+        self._wait: asyncio.TimerHandle | None = None
+        """Until the forming blob is sent, whoever has come by then."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self.counts = WriterCounts()
+
+    @property
+    def queue(self) -> WriterQueue:
+        return WriterQueue(self._held_bytes, self._forming.size, len(self._full), self._uploads)
 
     async def append(self, partition: Partition, link: LinkSpec, entry: Entry) -> Offset:
         size = len(entry.data)
         if size > self._settings.buffer_max_bytes:
             raise BatchTooLarge(f"a batch of {size} bytes does not fit the buffer of {self._settings.buffer_max_bytes}")
         if self._held_bytes + size > self._settings.buffer_max_bytes:
+            self.counts.back_pressure += 1
             raise BackPressure(f"{self._held_bytes} bytes wait to be committed; slow down and try again")
         if self._closing:
             raise StoreUnavailable("the node is shutting down")
@@ -125,7 +139,7 @@ class Writer:
         run.add(stored, waiter)
         run.data_key, run.byte_offset, run.created_at_ms = stored.key, stored.at, stored.created_at_ms
         run.deadline = self._clock.monotonic() + self._settings.commit_deadline_ms / 1000
-        run.uploaded = True
+        self._line_up(run)
         partition.runs.append(run)
         self._stored_runs += 1
         self._idle.clear()
@@ -150,6 +164,7 @@ class Writer:
             run = blob.runs[partition, link.epoch] = Run(partition, link, self._released)
             partition.runs.append(run)
         run.add(entry, waiter)
+        blob.entries += 1
         blob.size += size
         self._held_bytes += size
         self._idle.clear()
@@ -175,7 +190,7 @@ class Writer:
         while self._uploads < self._settings.uploads_in_flight:
             if self._full:
                 self._send(self._full.popleft())
-            elif self._forming.runs and self._runs_in_flight == 0:
+            elif self._forming.runs and self._runs_in_flight == 0 and not self._waits():
                 self._send_forming()
             else:
                 break
@@ -183,35 +198,61 @@ class Writer:
             delay_s = self._settings.batch_max_delay_ms / 1000
             self._delay = asyncio.get_running_loop().call_later(delay_s, self._delay_is_over)
 
+    def _waits(self) -> bool:
+        """Whether the forming blob waits for those who were just answered."""
+        wait_s = self._company.wait_s(self._forming.entries, self._clock.monotonic())
+        if wait_s <= 0:
+            return False
+        if self._wait is None:
+            self._wait = asyncio.get_running_loop().call_later(wait_s, self._wait_is_over)
+        return True
+
+    def _wait_is_over(self) -> None:
+        self._wait = None
+        self._company.is_over(self._forming.entries)
+        self._pump()
+
     def _delay_is_over(self) -> None:
         self._delay = None
         if self._forming.runs and not self._tasks.closed:
+            self._forming.reason = "delay"
             self._full.append(self._forming)
             self._forming = _Blob()
             self._pump()
 
     def _send_forming(self) -> None:
         blob, self._forming = self._forming, _Blob()
+        blob.reason = "idle"
         self._send(blob)
 
     def _send(self, blob: _Blob) -> None:
         if not self._forming.runs and self._delay is not None:
             self._delay.cancel()
             self._delay = None
+        if self._wait is not None:
+            self._wait.cancel()
+            self._wait = None
         runs = list(blob.runs.values())
+        self.counts.blobs[blob.reason] += 1
+        self.counts.blob_bytes.observe(blob.size)
+        self.counts.blob_partitions.observe(len(runs))
+        self._company.sent(blob.entries, self._clock.monotonic())
         self._uploads += 1
         self._runs_in_flight += len(runs)
         self._tasks.spawn("upload", self._upload(runs))
 
     async def _upload(self, runs: list[Run]) -> None:
+        began = self._clock.monotonic()
         try:
             await self._put_blob(runs)
         except CatenaError as error:
+            self.counts.upload_failures += 1
             self._drop(runs, error)
         except BaseException as error:
             self._drop(runs, StoreUnavailable(f"the upload was interrupted: {error!r}"))
             raise
         finally:
+            self.counts.upload_seconds.observe(self._clock.monotonic() - began)
             self._uploads -= 1
             if not self._tasks.closed:
                 self._committer.submit([run.partition for run in runs])
@@ -225,7 +266,11 @@ class Writer:
         for run, position in zip(runs, positions, strict=True):
             run.data_key, run.byte_offset = key, position
             run.created_at_ms, run.deadline = created_at_ms, deadline
-            run.uploaded = True
+            self._line_up(run)
+
+    def _line_up(self, run: Run) -> None:
+        run.uploaded, run.uploaded_at = True, self._clock.monotonic()
+        self._committer.counts.queued_bytes += run.size
 
     async def _put_under_new_name(self, chunks: Buffers, deadline: float) -> str:
         trouble: CatenaError | None = None
@@ -252,6 +297,8 @@ class Writer:
     def _released(self, size: int) -> None:
         self._held_bytes -= size
         self._runs_in_flight -= 1
+        if self._runs_in_flight == 0:
+            self._company.all_answered(self._forming.entries, self._clock.monotonic())
         self._look_if_idle()
         if not self._pump_scheduled and not self._tasks.closed:
             self._pump_scheduled = True

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from catena.errors import CatenaError, StoreUnavailable
-from catena.runtime import Tasks
+from catena.runtime import Tasks, shielded
 
 V = TypeVar("V")
 
@@ -39,7 +39,7 @@ class Kept(Generic[V]):
             self._values.move_to_end(key)
             return found.value
         # Shielded: others may wait for the same.
-        return await asyncio.shield(self._coming.get(key) or self._start(key, load))
+        return await shielded(self._coming.get(key) or self._start(key, load))
 
     def _start(self, key: str, load: Load[V]) -> asyncio.Future[V]:
         if self._tasks.closed:

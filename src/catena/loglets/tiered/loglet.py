@@ -42,7 +42,8 @@ class Tiered:
     def __init__(self, objects: ObjectStore, clock: Clock, tasks: Tasks, settings: TieredSettings) -> None:
         self.catalog = Catalog(objects, tasks, settings.manifest_cache_bytes, settings.index_cache_bytes)
         lane = Lane(DOWNLOADS_AT_ONCE, settings.cache_bytes)
-        self.reader = Reader(self.catalog, PieceReader(objects, clock, tasks, [lane]), lane, tasks)
+        self.pieces = PieceReader(objects, clock, tasks, [lane])
+        self.reader = Reader(self.catalog, self.pieces, lane, tasks)
 
     def open(self, link: LinkSpec) -> TieredLoglet:
         return TieredLoglet(self, link)

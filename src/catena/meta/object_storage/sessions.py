@@ -78,12 +78,15 @@ class Sessions:
                 return False
         raise StoreUnavailable(f"it could not be told in {ATTEMPTS} attempts whether session {session} is alive")
 
-    async def look_around(self) -> None:
-        """Begin to watch the sessions of others, and clear away those that are overdue."""
+    async def look_around(self) -> bool:
+        """Begin to watch the sessions of others, and clear away those that are overdue; returns whether any were."""
+        some_ended = False
         async for info in self._objects.list(PREFIX):
             session = info.key.removeprefix(PREFIX)
             if self._is_overdue(session, info.etag) and not await self.is_alive(session):
                 await self._objects.delete([info.key])
+                some_ended = True
+        return some_ended
 
     async def _find(self, session: str) -> Blob | None:
         try:

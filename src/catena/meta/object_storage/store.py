@@ -11,6 +11,9 @@ create that comes while it runs may be gone when both have returned. Whoever del
 An ephemeral record counts as absent when its session is over. Whoever finds such a record replaces it by a tombstone
 before saying that it is absent: so a put that expects the old version can't succeed after somebody saw it gone. The
 version of an ephemeral record names the session, and a put that expects it asks for the session first.
+
+A `scan` lists, and then gets only what it does not remember (`remembered`): who looks through the same keys again and
+again pays for the listing and for what has changed.
 """
 
 from __future__ import annotations
@@ -24,10 +27,11 @@ from catena.errors import CatenaError, Conflict, Contended, ObjectMissing, Outco
 from catena.meta.base import SCAN_LIMIT, Group, GroupResult, Record, Session, check_put
 from catena.meta.object_storage.envelope import Envelope, decode, encode
 from catena.meta.object_storage.polling import Polling
+from catena.meta.object_storage.remembered import Remembered
 from catena.meta.object_storage.sessions import Sessions
 from catena.meta.sessions import KeptSession
 from catena.meta.watches import LocalWatch, Watches
-from catena.objects.base import ObjectStore
+from catena.objects.base import ObjectInfo, ObjectStore
 from catena.runtime import Clock, Entropy, Tasks
 from catena.types import ABSENT, ANY, ETag, Expect, Version
 
@@ -35,6 +39,9 @@ PREFIX = "meta/"
 ATTEMPTS = 20
 GETS_MAX = 16
 DELETES_MAX = 1000
+LOOKS_APART = 0.5
+"""Times-to-live between two looks at the sessions of others."""
+REMEMBERED_MAX_BYTES = 16 << 20
 
 
 class _Found(NamedTuple):
@@ -65,7 +72,9 @@ class ObjectMeta:
         self._tasks = Tasks("meta store on objects")
         self._watches = Watches()
         self._sessions = Sessions(store, clock, entropy)
-        self._polling = Polling(clock, self._tasks, self._watches, lambda prefix: store.list(PREFIX + prefix))
+        self._polling = Polling(clock, self._tasks, self._watches, store, PREFIX)
+        self._listed = Remembered(REMEMBERED_MAX_BYTES)
+        self._look_around_at = clock.monotonic()
 
     async def get(self, key: str) -> Record | None:
         return (await self._find(key)).record
@@ -94,17 +103,17 @@ class ObjectMeta:
 
     async def scan(self, start: str, end: str, limit: int = SCAN_LIMIT) -> list[Record]:
         records: list[Record] = []
-        async with aclosing(self._keys(start, end)) as keys:
-            while len(records) < limit and (batch := await _take(keys, min(limit - len(records), GETS_MAX))):
-                found = await asyncio.gather(*[self._find(key) for key in batch])
-                records += [record for record, _, _ in found if record is not None]
+        async with aclosing(self._infos(start, end)) as infos:
+            while len(records) < limit and (batch := await _take(infos, min(limit - len(records), GETS_MAX))):
+                found = await asyncio.gather(*[self._find_listed(info) for info in batch])
+                records += [record for record in found if record is not None]
         return records
 
     async def delete_range(self, start: str, end: str) -> None:
-        async with aclosing(self._keys(start, end)) as keys:
-            while batch := await _take(keys, DELETES_MAX):
-                await self._objects.delete([PREFIX + key for key in batch])
-                self._watches.wake(batch)
+        async with aclosing(self._infos(start, end)) as infos:
+            while batch := await _take(infos, DELETES_MAX):
+                await self._objects.delete([info.key for info in batch])
+                self._watches.wake([info.key.removeprefix(PREFIX) for info in batch])
 
     async def transact(self, groups: Sequence[Group]) -> list[GroupResult]:
         raise AssertionError(f"{len(groups)} groups, but callers ask can_transact first")
@@ -127,8 +136,11 @@ class ObjectMeta:
 
     async def _renew(self, session: str, ttl_ms: int) -> bool:
         renewed = await self._sessions.renew(session, ttl_ms)
-        with suppress(RetryLater, OutcomeUnknown):  # others look as well
-            await self._sessions.look_around()
+        if (now := self._clock.monotonic()) >= self._look_around_at:
+            self._look_around_at = now + ttl_ms / 1000 * LOOKS_APART
+            with suppress(RetryLater, OutcomeUnknown):  # others look as well
+                if await self._sessions.look_around():
+                    self._watches.wake_all()  # nothing tells which records are gone with it
         return renewed
 
     async def _find(self, key: str) -> _Found:
@@ -137,13 +149,32 @@ class ObjectMeta:
                 blob = await self._objects.get(PREFIX + key)
             except ObjectMissing:
                 return _NOTHING
-            nonce, value, session = decode(PREFIX + key, blob.data)
-            if value is None:
-                return _Found(None, blob.etag, nonce)
-            if session is None or await self._sessions.is_alive(session):
-                return _Found(Record(key, value, _version(blob.etag, session)), blob.etag, nonce)
-            await self._bury(key, blob.etag)
+            found = await self._understand(key, blob.etag, decode(PREFIX + key, blob.data))
+            if found is not None:
+                return found
         raise Contended(f"{key} changed {ATTEMPTS} times while it was read")
+
+    async def _find_listed(self, info: ObjectInfo) -> Record | None:
+        """What a listing has just shown, or what has come in its place since."""
+        key = info.key.removeprefix(PREFIX)
+        envelope = self._listed.get(key, info.etag)
+        if envelope is not None and (known := await self._understand(key, info.etag, envelope)) is not None:
+            return known.record
+        record, etag, nonce = await self._find(key)
+        if etag is not None and nonce is not None:
+            session = None if record is None else _parse(record.version)[1]
+            self._listed.keep(key, etag, Envelope(nonce, None if record is None else record.value, session))
+        return record
+
+    async def _understand(self, key: str, etag: ETag, envelope: Envelope) -> _Found | None:
+        """What an object says; None if it is one that died with its session: then it has been replaced."""
+        nonce, value, session = envelope
+        if value is None:
+            return _Found(None, etag, nonce)
+        if session is None or await self._sessions.is_alive(session):
+            return _Found(Record(key, value, _version(etag, session)), etag, nonce)
+        await self._bury(key, etag)
+        return None
 
     async def _bury(self, key: str, etag: ETag) -> None:
         try:
@@ -193,15 +224,15 @@ class ObjectMeta:
         self._watches.wake((key,))
         return etag
 
-    async def _keys(self, start: str, end: str) -> AsyncGenerator[str, None]:
-        """Keys of all objects in the range, tombstones included."""
+    async def _infos(self, start: str, end: str) -> AsyncGenerator[ObjectInfo, None]:
+        """Of all objects in the range, tombstones included."""
         prefix = PREFIX + _common_prefix(start, end)
         async for info in self._objects.list(prefix, _just_below(PREFIX + start)):
             key = info.key.removeprefix(PREFIX)
             if key >= end:
                 return
             if key >= start:
-                yield key
+                yield info
 
 
 def _version(etag: ETag, session: str | None) -> Version:
@@ -225,8 +256,8 @@ def _just_below(key: str) -> str:
     return key[:-1] if key[-1] <= "-" else key[:-1] + chr(ord(key[-1]) - 1) + "~"
 
 
-async def _take(keys: AsyncIterator[str], count: int) -> list[str]:
-    taken: list[str] = []
-    while len(taken) < count and (key := await anext(keys, None)) is not None:
-        taken.append(key)
+async def _take(infos: AsyncIterator[ObjectInfo], count: int) -> list[ObjectInfo]:
+    taken: list[ObjectInfo] = []
+    while len(taken) < count and (info := await anext(infos, None)) is not None:
+        taken.append(info)
     return taken
