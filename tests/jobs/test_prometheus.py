@@ -52,7 +52,7 @@ def told(figures: Figures) -> dict[tuple[str, ...], float]:
     of_tables = [sample for sample in samples if sample.name.startswith("catena_pipeline_table_")]
     assert all(set(sample.labels) == {"topic"} for sample in of_tables), "there is one for each, and no more"
     labels = {label for sample in samples if sample not in of_tables for label in sample.labels}
-    assert labels <= {"job", "outcome", "recovery", "stage", "state", "by", "kind"}, "each has few values"
+    assert labels <= {"name", "outcome", "recovery", "stage", "state", "by", "kind"}, "each has few values"
     return {(sample.name.removeprefix("catena_pipeline_"), *sample.labels.values()): sample.value for sample in samples}
 
 
@@ -135,20 +135,22 @@ def test_requests_and_their_price() -> None:
 
 
 def test_compaction() -> None:
-    counts = CompactCounts(2, {"compacted": 1, "failed": 3}, 100, 90, 5000, 4000, 7)
+    counts = CompactCounts(2, {"compacted": 1, "failed": 3}, 100, 90, 5000, 4000, 7, 8)
     found = told(figures(compact=counts))
     assert found["compact_partitions",] == 2
     assert found["compact_partition_outcomes_total", "failed"] == 3
     assert (found["compact_records_total",], found["compact_removed_records_total",]) == (100, 90)
     assert (found["compact_bytes_total",], found["compact_freed_bytes_total",]) == (5000, 4000)
     assert found["compact_tombstones_total",] == 7
+    assert found["compact_opaque_batches_total",] == 8
 
 
 def test_tables() -> None:
-    own = TableFigures(rows=5, bytes=70, dead_letters=1, records_behind=3, behind_ms=1500, freshness_ms=900)
+    own = TableFigures(rows=5, dead_letters=3, opaque_batches=2, records_behind=3, behind_ms=1500, freshness_ms=900)
     found = told(figures(tables={"orders": own, "plain": TableFigures()}))
     assert found["table_rows_total", "orders"] == 5
-    assert found["table_dead_letters_total", "orders"] == 1
+    assert found["table_dead_letters_total", "orders"] == 3
+    assert found["table_opaque_batches_total", "orders"] == 2
     assert found["table_lag_records", "orders"] == 3
     assert found["table_lag_seconds", "orders"] == 1.5
     assert found["table_freshness_seconds", "orders"] == 0.9

@@ -45,6 +45,7 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
             ("compact", None),
             ("tables", None),
             ("tables-upkeep", None),
+            ("writes", None),
             ("vacuum", None),
             ("audit", None),
         ]
@@ -54,7 +55,8 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
         assert (health["status"], health["failing"], health["failing_partitions"]) == ("ending", [], 0)
         outcomes = {job: each["last_outcome"] for job, each in health["jobs"].items()}
         assert outcomes.pop("audit") is None
-        assert outcomes == dict.fromkeys(("retention", "tier", "compact", "tables", "tables-upkeep", "vacuum"), "good")
+        names = ("retention", "tier", "compact", "tables", "tables-upkeep", "writes", "vacuum")
+        assert outcomes == dict.fromkeys(names, "good")
         metrics = await get_json(running, "/metrics")
         assert metrics["tier"]["outcomes"] == {"tiered": 1}
         assert metrics["lag"]["records"] == 0
@@ -64,7 +66,7 @@ async def test_what_it_does_can_be_seen(tmp_path: Path) -> None:
         assert (metrics["vacuum"]["listed"] > 0, metrics["audit"]) == (True, None)
         assert running.state.troubles == []
         told = await get(running, "/metrics/prometheus")
-        assert b'catena_pipeline_job_runs_total{job="tier",outcome="good"} 1.0' in told
+        assert b'catena_pipeline_job_runs_total{name="tier",outcome="good"} 1.0' in told
 
 
 async def test_what_fails_is_shown(tmp_path: Path) -> None:
@@ -114,6 +116,7 @@ EVERY_MS = ServiceSettings(
     tables_every_ms=1,
     tables_upkeep_every_ms=1,
     vacuum_every_ms=1,
+    writes_every_ms=1,
     audit_every_ms=1,
 )
 
@@ -130,7 +133,7 @@ async def test_all_jobs_beside_each_other_and_beside_a_writer(tmp_path: Path) ->
         running.service.end()
         await serving
         assert running.state.troubles == []
-        assert [counts.last_error for counts in running.service.counts.values()] == [""] * 7
+        assert [counts.last_error for counts in running.service.counts.values()] == [""] * 8
         assert running.state.figures.tier.outcomes["tiered"] > 1
     async with catena.open(tmp_path) as log:
         assert [record.value async for record in log.read("a", partition=0)] == values

@@ -14,6 +14,7 @@ from catena import jobs
 from catena.config import Settings, load
 from catena.errors import MetaBehind, RetryLater
 from catena.jobs.service_jobs import ServiceJobs
+from catena.meta import keys
 from catena.pipeline.renewed_work import renewed
 from catena.pipeline.service import Ran
 from catena.pipeline.settings import PipelineSettings, TierSettings, VacuumSettings
@@ -101,7 +102,8 @@ async def test_a_topic_alone(settings: Settings) -> None:
         await service.run("audit")
         assert service.jobs.audit is not None
         assert service.jobs.audit.partitions == 1
-        assert [job.name for job in service.jobs.all if not job.every_ms] == ["vacuum"], "orphans are of no topic"
+        never = [job.name for job in service.jobs.all if not job.every_ms]
+        assert never == ["writes", "vacuum"], "they are of no topic alone"
 
 
 async def test_told_to_stop(settings: Settings) -> None:
@@ -165,3 +167,12 @@ async def test_topics_that_ask_for_it_are_compacted(settings: Settings, tmp_path
     async with opened(settings, jobs.Which("other")) as service:
         assert await service.run("compact") == Ran("good")
         assert service.jobs.compact_passes.counts.partitions == 0
+
+
+async def test_applications_whose_writes_can_not_be_finished_are_named(settings: Settings) -> None:
+    async with opened(settings) as service:
+        for app in ("a", "b", "c"):
+            await service.site.meta.put(keys.write_head(app), b"{")
+        ran = await service.run("writes")
+        assert ran.outcome == "partly"
+        assert "writes of 3 applications can't be finished: 'a', 'b', 'c'; the first: Corrupt: meta record" in ran.error

@@ -28,7 +28,7 @@ VALUE = "x" * 4000
 SMALL = {"tier": {"segment_bytes": 200_000, "task_bytes": 300_000}, "audit": {"task_bytes": 200_000}}
 
 
-@pytest.fixture(params=["folder and sqlite", "s3 and postgres"])
+@pytest.fixture(params=["folder and sqlite", pytest.param("s3 and postgres", marks=pytest.mark.long)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     if request.param == "folder and sqlite":
         yield load(data=str(tmp_path), pipeline=SMALL)

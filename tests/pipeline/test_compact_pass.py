@@ -13,9 +13,14 @@ import pytest
 from catena.errors import StoreUnavailable
 from catena.formats.records import Record
 from catena.meta import keys
+from catena.pipeline import compact, compact_pass
+from catena.pipeline.compact import CompactJob
 from catena.pipeline.compact_pass import CompactPass, plan_all
+from catena.pipeline.compact_work import Compacting
 from catena.pipeline.settings import CompactSettings
+from catena.pipeline.site import Site
 from catena.pipeline.tier_pass import Progress
+from catena.pipeline.work import Work
 from catena.runtime import SystemClock
 from catena.testing.contracts.loglet import soon
 from catena.testing.faults import Stall
@@ -55,6 +60,31 @@ async def fill(cluster: Cluster, partition: int = 0, start: int = 0) -> tuple[Vi
     (report,) = await Compactor(cluster).tier(partition)
     assert report.outcome == "tiered"
     return log, await read_records(log, first)
+
+
+async def test_partitions_are_taken_together_up_to_so_many_parts(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver holds what is told of all parts of those that it works on."""
+    for partition in range(3):
+        await fill(cluster, partition)
+    monkeypatch.setattr(compact_pass, "AT_ONCE", 1)
+    driver = Compactor(cluster, compacting=FEW)
+    plans = [await compact.make_plan(driver.site, where, FEW) for where in await driver.where(0, 1, 2)]
+    parts = [plan.choice.parts for plan in plans if plan is not None]
+    assert len(parts) == 3
+    assert min(parts) >= 4
+    together: list[int] = []
+
+    class Counting(Compacting):
+        def __init__(self, site: Site, work: Work, jobs: Sequence[CompactJob], done: Callable[[int], None]) -> None:
+            together.append(len(jobs))
+            super().__init__(site, work, jobs, done)
+
+    monkeypatch.setattr(compact_pass, "Compacting", Counting)
+    monkeypatch.setattr(compact_pass, "GROUP_PARTS", 2 * parts[0])
+    assert [report.outcome for report in await driver.compact(0, 1, 2)] == ["compacted"] * 3
+    assert together == [2, 1]
 
 
 async def count_steps(cluster: Cluster) -> int:

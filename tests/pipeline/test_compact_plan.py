@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,16 @@ from msgspec import UNSET
 
 from catena.formats.manifest import Cleaning, Manifest
 from catena.formats.segment import SegmentInfo
-from catena.pipeline.compact_plan import MAX_CLEANINGS, Choice, choose, cleanings_after, group, tombstones_below
+from catena.pipeline.compact_plan import (
+    MAX_CLEANINGS,
+    MAX_PARTS,
+    Choice,
+    choose,
+    cleanings_after,
+    divide,
+    group,
+    tombstones_below,
+)
 from catena.pipeline.settings import CompactSettings
 from catena.types import Offset, TopicId
 from catena.virtual_log.topic_configs import settings_of
@@ -169,3 +179,38 @@ class TestTombstones:
         assert len(cleaned) == MAX_CLEANINGS
         assert cleaned[0] == Cleaning(MAX_CLEANINGS, MAX_CLEANINGS)
         assert tombstones_below(cleaned, MAX_CLEANINGS - 1, 0) == 0
+
+
+class TestParts:
+    """What the driver has to know of: groups times buckets."""
+
+    def test_a_log_of_the_usual_size_is_divided_as_the_settings_say(self) -> None:
+        groups, buckets = divide(_log(100 << 30), CompactSettings())
+        assert (len(groups), buckets) == (800, 269)
+        assert len(groups) * buckets <= MAX_PARTS
+
+    @pytest.mark.parametrize("gigabytes", [1, 100, 200, 1000, 10_000])
+    def test_they_are_bounded(self, gigabytes: int) -> None:
+        infos = _log(gigabytes << 30)
+        groups, buckets = divide(infos, CompactSettings())
+        assert len(groups) * buckets <= MAX_PARTS
+        assert [info for each in groups for info in each] == list(infos)
+
+    def test_both_grow_alike(self) -> None:
+        """So that a task of either kind needs as much more as one of the other."""
+        groups, buckets = divide(_log(1000 << 30), CompactSettings())
+        usual = CompactSettings()
+        records = sum(info.record_count for info in _log(1000 << 30))
+        group_grows = max(sum(info.size for info in each) for each in groups) / usual.group_bytes
+        bucket_grows = records / buckets / usual.bucket_records
+        assert group_grows == 16
+        assert 15 < bucket_grows <= 16
+
+
+def _log(size: int, segment: int = 128 << 20, record: int = 200) -> tuple[SegmentInfo, ...]:
+    """Of so many bytes."""
+    count = segment // record
+    return tuple(
+        msgspec.structs.replace(each, base=number * count, end=(number + 1) * count)
+        for number, each in enumerate(segments(*[segment] * (size // segment)))
+    )

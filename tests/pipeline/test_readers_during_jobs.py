@@ -25,7 +25,7 @@ from catena.loglets.diskless.loglet import DisklessSettings
 from catena.loglets.tiered.loglet import TieredSettings
 from catena.node import Node
 from catena.objects.base import Blob, ObjectStore, Range
-from catena.pipeline.settings import TierSettings
+from catena.pipeline.settings import TierSettings, VacuumSettings
 from catena.pipeline.tasks.listing import kind_of
 from catena.runtime import SystemClock, SystemEntropy
 from catena.stores import open_stores
@@ -51,7 +51,7 @@ TOPICS = ("a", "b")
 RECORDS = 8
 """Before and after what is stored gets old."""
 A_MOMENT_S = 1.0
-"""Much less than the grace."""
+"""Much less than the grace, with the time that plans have."""
 READ_BYTES = (1500, 1 << 20)
 NO_CACHES = (
     DisklessSettings(tail_cache_bytes=0, blob_cache_bytes=0),
@@ -92,9 +92,10 @@ class Watched(FaultyObjects):
 class Story:
     """What was acked, and what was trimmed."""
 
-    def __init__(self, log: Log, driver: RealDriver, grace_ms: int) -> None:
+    def __init__(self, log: Log, driver: RealDriver, vacuum: VacuumSettings) -> None:
         self._log = log
-        self._grace_s = grace_ms / 1000
+        self._grace_s = vacuum.grace_ms / 1000
+        self._planned_s = vacuum.longest_job_ms / 1000
         self._driver = driver
         self.read_at: dict[str, float] = {}
         self.missed: Counter[str] = Counter()
@@ -116,16 +117,17 @@ class Story:
     async def _live_a_round(self) -> None:
         """What was there at its beginning is older than the grace at its end, and is deleted as soon as it is moved."""
         await self._write()
-        await self._get_old()
+        await self._wait(self._grace_s)
         await self._write()
         for settings in (SINGLES, MERGING):
             await self._tier(settings)
+            await self._wait(self._planned_s)  # what was replaced stays for as long as a plan may name it
             await self._vacuum()
         await self._trim()
 
-    async def _get_old(self) -> None:
+    async def _wait(self, seconds: float) -> None:
         """By the real clock: the store dates its objects itself."""
-        over = time.monotonic() + self._grace_s
+        over = time.monotonic() + seconds
         await asyncio.to_thread(until, lambda: time.monotonic() > over, "what is stored is old")
 
     async def _write(self) -> None:
@@ -148,7 +150,7 @@ class Story:
         began = time.monotonic()
         report = await self._driver.vacuum()
         assert (report.failed, report.deleted.objects) == (0, len(report.first_keys))
-        since = began - A_MOMENT_S
+        since = began - self._planned_s - A_MOMENT_S
         self.deleted += Counter(str(kind_of(key)) for key in report.first_keys if self.read_at.get(key, 0) > since)
 
     def _has_seen_all(self) -> bool:
@@ -233,7 +235,7 @@ async def test_every_offset_is_seen_once_and_never_an_error(settings: Settings, 
     async with open_log(settings) as log, open_driver(settings) as driver:
         for topic in TOPICS:
             await log.create_topic(topic)
-        story = Story(log, driver, settings.pipeline.vacuum.grace_ms)
+        story = Story(log, driver, settings.pipeline.vacuum)
         # Whoever fails first ends it.
         async with open_readers(settings, story) as (readers, followers), asyncio.TaskGroup() as group:
             for reader in readers:

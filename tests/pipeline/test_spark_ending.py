@@ -19,7 +19,7 @@ def is_gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 def test_nothing_of_spark_outlives_its_driver(sparks: Sparks, tmp_path: Path, number: signal.Signals) -> None:
     sparks.close()  # one JVM at a time
     temporary = tmp_path / "t"

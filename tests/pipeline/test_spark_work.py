@@ -136,6 +136,26 @@ async def test_two_runs_at_the_same_time(work: SparkWork) -> None:
     assert await asyncio.gather(*runs) == [[b"0", b"1", b"2", b"3"], [b"10", b"11", b"12", b"13"]]
 
 
+async def test_a_run_does_not_wait_for_all_that_came_before_it(
+    work: SparkWork, store: StoreSpec, objects: ObjectStore
+) -> None:
+    """Two slots, and ten tasks that are in no hurry: whenever one of them ends, those of another name come first. If
+    Spark served who came first, nine of them would have to end."""
+    waits = [b"started/%d go/%d" % (number, number) for number in range(10)]
+    slow = asyncio.create_task(work.run("wait", waits, Done()))
+    await started(store, 2)
+    quick = asyncio.create_task(work.run("echo", [b"x"], Done()))
+    for number in range(8):
+        if quick.done():
+            break
+        await objects.put(f"go/{number}", [b""])
+        await asyncio.wait([quick], timeout=2)
+    assert quick.done()
+    for number in range(10):
+        await objects.put(f"go/{number}", [b""])
+    assert (await quick, await slow) == ([b"x"], [b"went"] * 10)
+
+
 async def test_a_worker_that_dies_is_replaced(work: SparkWork) -> None:
     plans = [b"lives", b"dies", b"lives too"]
     assert await work.run("die once", plans, Done()) == plans

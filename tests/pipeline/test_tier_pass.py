@@ -14,7 +14,7 @@ from catena.loglets.diskless.records import IndexEntry
 from catena.meta import keys
 from catena.pipeline import tier, tier_pass
 from catena.pipeline.tasks.segments import SegmentPlan, SegmentsPlan, SegmentsResult, SegmentWritten
-from catena.pipeline.tier_pass import Progress, TierPass, group_by_size
+from catena.pipeline.tier_pass import Progress, TierPass, group_by_size, in_turns
 from catena.testing.contracts.loglet import soon
 from catena.testing.faults import Fail, Stall
 from catena.types import TopicId
@@ -262,6 +262,26 @@ class TestPass:
         assert [(each.partition, each.outcome) for each in reports] == [(0, "tiered"), (1, "tiered")]
         reports = await driver.tier(*range(5))
         assert [each.partition for each in reports if each.outcome == "tiered"] == [2, 3, 4]
+
+    async def test_each_partition_gets_its_own_segments(self, cluster: Cluster) -> None:
+        """Several of each, which tasks make in turns."""
+        node = await cluster.node()
+        logs = [await node.log(number) for number in range(3)]
+        values = [[f"{number} {count} {'x' * 300}" for count in range(12 + 6 * number)] for number in range(3)]
+        for log, each in zip(logs, values, strict=True):
+            await append(log, *each)
+        reports = await Driver(cluster).tier(0, 1, 2)
+        assert [(each.partition, each.outcome) for each in reports] == [(number, "tiered") for number in range(3)]
+        for log, each in zip(logs, values, strict=True):
+            assert (await log.refresh()).boundary == len(each)
+            assert await read_all(log) == each
+
+    def test_the_first_segments_of_all_partitions_come_before_the_second_ones(self) -> None:
+        def plan(partition: int) -> SegmentPlan:
+            return SegmentPlan("c", "t", TopicId("1" * 32), partition, "j", 0, 1)
+
+        assert in_turns([plan(number) for number in (0, 0, 0, 1, 2, 2)]) == [0, 3, 4, 1, 5, 2]
+        assert in_turns([]) == []
 
     def test_tasks_have_about_so_many_bytes(self) -> None:
         def plan(size: int) -> SegmentPlan:

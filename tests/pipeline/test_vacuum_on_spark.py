@@ -39,7 +39,7 @@ GRACE = VacuumSettings(grace_ms=6_000, longest_job_ms=1, objects_per_s=100_000)
 CLOCK, ENTROPY = SystemClock(), SystemEntropy()
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.long)])
 def settings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
     tiers = {"tier": {"segment_bytes": 100_000}}
     if request.param == "folder":

@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from catena.config import Settings
 from catena.errors import ConfigError
-from catena.jobs.opening import EVERYTHING, OpenWork, Which, find_places, on_spark, open_site
+from catena.jobs.opening import EVERYTHING, OpenWork, Which, find_places, note_run, on_spark, open_site
 from catena.pipeline.compact import CompactPlace
-from catena.pipeline.compact_pass import CompactionReport, CompactPass, plan_all
+from catena.pipeline.compact_pass import CompactPass, plan_all
+from catena.pipeline.report import CompactRunReport
 from catena.pipeline.site import Site
 from catena.pipeline.tier_pass import Progress
 from catena.pipeline.work import Executor, Usage, used
 from catena.runtime import SystemClock, SystemEntropy
 from catena.virtual_log.topic_configs import settings_of
 from catena.virtual_log.topics import list_topics
-
-
-class CompactRunReport(msgspec.Struct, frozen=True):
-    job: str
-    started_at_ms: int
-    duration_ms: int
-    dry_run: bool
-    partitions: tuple[CompactionReport, ...]
-    """Those on which there was something to do, or that failed."""
-    idle: int
-    executors: dict[str, Usage]
-    """By who did the tasks: what they asked of the object store."""
-    driver: Usage
-    """What the driver asked of it: manifests, and no data."""
-
-    @property
-    def left_to_others(self) -> int:
-        return sum(each.outcome in ("busy", "stale") for each in self.partitions)
-
-    @property
-    def failed(self) -> int:
-        return sum(each.outcome == "failed" for each in self.partitions)
 
 
 async def find_compacted(site: Site, which: Which, is_asked_for: bool = True) -> list[CompactPlace]:
@@ -81,7 +58,7 @@ async def compact(
                 doing = CompactPass(site, work, settings.pipeline.compact, show, should_stop)
                 reports, usage = await doing.run(places), dict(work.usage)
         said = tuple(each for each in reports if each.outcome != "idle")
-        return CompactRunReport(
+        report = CompactRunReport(
             job="compact",
             started_at_ms=started_at_ms,
             duration_ms=clock.now_ms() - started_at_ms,
@@ -91,3 +68,6 @@ async def compact(
             executors={str(executor): each for executor, each in usage.items()},
             driver=used(before, requests.snapshot(), 0),
         )
+        is_good = not dry_run and not report.failed and not should_stop()
+        await note_run(site, "compact", which, report.duration_ms, is_good)
+        return report

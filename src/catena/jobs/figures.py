@@ -110,3 +110,4 @@ class Figures(msgspec.Struct, frozen=True):
     driver: Usage
     requests_cost_usd: float
     """Of both: an estimate."""
+    uptime_s: float = 0.0

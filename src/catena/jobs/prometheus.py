@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client import Metric
 
 from catena.jobs.figures import AuditFigures, Figures, RetentionCounts, VacuumCounts
+from catena.metrics import families
 from catena.pipeline.compact_passes import CompactCounts
 from catena.pipeline.lag import Lag
 from catena.pipeline.passes import TierCounts
@@ -17,55 +17,41 @@ from catena.tables.figures import TableFigures
 
 PREFIX = "catena_pipeline_"
 
+_families = families.Families(PREFIX)
+_counter, _counters, _gauge, _gauges = _families.counter, _families.counters, _families.gauge, _families.gauges
+
 
 def exposition(figures: Figures) -> bytes:
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(figures))
-    return generate_latest(registry)
+    return families.exposition(_all(figures))
 
 
-class _Collector:
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
-
-    def collect(self) -> Iterator[Metric]:
-        figures = self._figures
-        yield from _of_jobs(figures.jobs)
-        yield from _of_tier(figures.tier, figures.stages)
-        yield _gauge(
-            "failing_partitions", "Partitions that tiering failed on the last time.", figures.failing_partitions
-        )
-        yield from _of_lag(figures.lag, figures.pending)
-        yield from _of_compact(figures.compact)
-        yield from _of_tables(figures.tables)
-        yield from _of_retention(figures.retention)
-        yield from _of_vacuum(figures.vacuum)
-        if figures.audit is not None:
-            yield from _of_audit(figures.audit)
-        yield from _of_usage(figures)
+def _all(figures: Figures) -> Iterator[Metric]:
+    yield from _of_jobs(figures.jobs)
+    yield from _of_tier(figures.tier, figures.stages)
+    yield _gauge("failing_partitions", "Partitions that tiering failed on the last time.", figures.failing_partitions)
+    yield from _of_lag(figures.lag, figures.pending)
+    yield from _of_compact(figures.compact)
+    yield from _of_tables(figures.tables)
+    yield from _of_retention(figures.retention)
+    yield from _of_vacuum(figures.vacuum)
+    if figures.audit is not None:
+        yield from _of_audit(figures.audit)
+    yield from _of_usage(figures)
 
 
 def _of_jobs(jobs: Mapping[str, JobCounts]) -> Iterator[Metric]:
-    runs = CounterMetricFamily(PREFIX + "job_runs", "Runs of jobs that have ended, and how.", labels=["job", "outcome"])
-    seconds = SummaryMetricFamily(PREFIX + "job_seconds", "Time that runs of jobs took.", labels=["job"])
-    for job, counts in jobs.items():
-        for outcome, count in counts.runs.items():
-            runs.add_metric([job, outcome], count)
-        seconds.add_metric([job], count_value=sum(counts.runs.values()), sum_value=counts.seconds)
-    yield runs
-    yield seconds
-
-    def gauge(name: str, text: str, values: Mapping[str, float]) -> Metric:
-        return _gauges(f"job_{name}", text, "job", values)
-
-    yield gauge("every_seconds", "How often a job is due; 0: never.", {j: c.every_ms / 1000 for j, c in jobs.items()})
-    running = {job: float(counts.running_since_ms is not None) for job, counts in jobs.items()}
-    yield gauge("running", "Whether a job is under way.", running)
-    yield gauge("last_run_seconds", "Time that the last run took.", {j: c.last_seconds for j, c in jobs.items()})
-    last = {job: _seconds(counts.last_at_ms) for job, counts in jobs.items()}
-    yield gauge("last_run_timestamp_seconds", "When the last run ended; 0: there was none.", last)
-    good = {job: _seconds(counts.last_good_at_ms) for job, counts in jobs.items()}
-    yield gauge("last_good_run_timestamp_seconds", "When the last run ended in which nothing failed; 0: none.", good)
+    """The label is `name`: Prometheus has a label `job` of its own."""
+    each = _families.each("job_", "name", jobs)
+    yield each.counters("runs", "Runs of jobs that have ended, and how.", "outcome", lambda job: dict(job.runs.items()))
+    text = "Time that runs of jobs took."
+    yield each.summary("seconds", text, lambda job: (sum(job.runs.values()), job.seconds))
+    yield each.gauge("every_seconds", "How often a job is due; 0: never.", lambda job: job.every_ms / 1000)
+    yield each.gauge("running", "Whether a job is under way.", lambda job: job.running_since_ms is not None)
+    yield each.gauge("last_run_seconds", "Time that the last run took.", lambda job: job.last_seconds)
+    text = "When the last run ended; 0: there was none."
+    yield each.gauge("last_run_timestamp_seconds", text, lambda job: _seconds(job.last_at_ms))
+    text = "When the last run ended in which nothing failed; 0: none."
+    yield each.gauge("last_good_run_timestamp_seconds", text, lambda job: _seconds(job.last_good_at_ms))
 
 
 def _of_tier(counts: TierCounts, stages: Mapping[str, StageTime]) -> Iterator[Metric]:
@@ -78,14 +64,9 @@ def _of_tier(counts: TierCounts, stages: Mapping[str, StageTime]) -> Iterator[Me
     yield _counter("segments_dropped", "Segments let go, below the start of their log.", counts.dropped)
     yield _counter("runs_tiered", "Runs of the WAL that were tiered.", counts.runs)
     yield _counter("bytes_tiered", "Bytes of runs and segments that were rewritten.", counts.bytes)
-    times = SummaryMetricFamily(
-        PREFIX + "stage_seconds",
-        "Time that the stages of tiering took, of partitions side by side; tasks: of groups of partitions.",
-        labels=["stage"],
-    )
-    for stage, time in stages.items():
-        times.add_metric([stage], count_value=time.count, sum_value=time.seconds)
-    yield times
+    text = "Time that the stages of tiering took, of partitions side by side; tasks: of groups of partitions."
+    stage = _families.each("stage_", "stage", stages)
+    yield stage.summary("seconds", text, lambda time: (time.count, time.seconds))
 
 
 def _of_lag(lag: Lag, pending: Mapping[str, int]) -> Iterator[Metric]:
@@ -109,22 +90,24 @@ def _of_compact(counts: CompactCounts) -> Iterator[Metric]:
     yield _counter("compact_bytes", "Bytes of segments that were looked at.", counts.bytes_read)
     yield _counter("compact_freed_bytes", "By how much segments have become smaller.", counts.bytes_freed)
     yield _counter("compact_tombstones", "Marks of deleted keys that were removed.", counts.tombstones)
+    yield _counter(
+        "compact_opaque_batches",
+        "Batches that can't be decoded and stay as they are, each time that they are looked at.",
+        counts.opaque_batches,
+    )
 
 
 def _of_tables(tables: Mapping[str, TableFigures]) -> Iterator[Metric]:
     """The only ones that there are of each of something: topics that have a table."""
-
-    def counter(name: str, text: str, value: Callable[[TableFigures], float]) -> Metric:
-        return _counters(f"table_{name}", text, "topic", {topic: value(each) for topic, each in tables.items()})
-
-    def gauge(name: str, text: str, value: Callable[[TableFigures], float]) -> Metric:
-        return _gauges(f"table_{name}", text, "topic", {topic: value(each) for topic, each in tables.items()})
-
+    each = _families.each("table_", "topic", tables)
+    counter, gauge = each.counter, each.gauge
     yield counter("rows", "Records that came into the table.", lambda each: each.rows)
     yield counter("files", "Files that were written for them.", lambda each: each.files)
     yield counter("bytes", "Bytes of these.", lambda each: each.bytes)
     yield counter("commits", "Commits of the table.", lambda each: each.commits)
     yield counter("dead_letters", "Records that are not what the table's schema says.", lambda each: each.dead_letters)
+    text = "Of the dead letters, batches that can't be decoded, each of which is one."
+    yield counter("opaque_batches", text, lambda each: each.opaque_batches)
     yield counter("failures", "Runs that failed for this table.", lambda each: each.failures)
     yield counter("compacted_files", "Small files that became larger ones.", lambda each: each.compacted_files)
     yield counter("deleted_files", "Files that nothing needed any more.", lambda each: each.deleted_files)
@@ -175,37 +158,10 @@ def _of_usage(figures: Figures) -> Iterator[Metric]:
     yield _counter("tasks", "Tasks that have ended.", tasks.tasks)
     yield _counter("task_read_bytes", "Bytes that tasks have read from the object store.", tasks.bytes_read)
     yield _counter("task_written_bytes", "Bytes that tasks have written to it.", tasks.bytes_written)
-    requests = CounterMetricFamily(
-        PREFIX + "object_store_requests", "Requests to the object store.", labels=["by", "kind"]
-    )
-    for by, usage in (("tasks", tasks), ("driver", driver)):
-        for kind, count in usage.requests.items():
-            requests.add_metric([by, kind], count)
-    yield requests
+    users = _families.each("object_store_", "by", {"tasks": tasks, "driver": driver})
+    yield users.counters("requests", "Requests to the object store.", "kind", lambda usage: usage.requests)
     text = "What these cost on S3 Standard, as an estimate."
     yield _counter("object_store_requests_cost_usd", text, figures.requests_cost_usd)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(PREFIX + name, text, value=value)
-
-
-def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(PREFIX + name, text, value=value)
-
-
-def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], value)
-    return family
 
 
 def _seconds(timestamp_ms: int | None) -> float:

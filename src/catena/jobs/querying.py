@@ -17,8 +17,8 @@ from catena.tables.storage import Storage, TableOpener
 T = TypeVar("T")
 
 
-async def query(settings: Settings, sql: str, show: Callable[[Answer], T]) -> T:
-    """What `show` makes of the answer, which is read while it is shown."""
+async def query(settings: Settings, sql: str, show: Callable[[Answer], T], skips: bool = False) -> T:
+    """What `show` makes of the answer, on a thread; it is read while it is shown."""
     clock, entropy = SystemClock(), SystemEntropy()
     storage = Storage.of(settings)
     async with open_stores(settings, clock, entropy) as stores:
@@ -26,9 +26,9 @@ async def query(settings: Settings, sql: str, show: Callable[[Answer], T]) -> T:
         disk = Disk()
         opener = TableOpener(storage, stores.objects, disk, clock, entropy)
         try:
-            queries = DuckQueries(node, stores.objects, storage, opener)
+            queries = DuckQueries(node, stores.objects, storage, opener, disk, skips)
             with TemporaryDirectory(prefix="catena-sql-") as folder, queries.connect(Path(folder)) as connection:
-                return show(await queries.run(connection, sql, Path(folder)))
+                return await queries.run(connection, sql, show)
         finally:
             await opener.close()
             disk.close()

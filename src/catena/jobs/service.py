@@ -13,16 +13,20 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any, NamedTuple
 
+from catena.cluster.services import announce
+from catena.cluster.view import Address
 from catena.config import Settings
 from catena.http.base import HttpRequest, HttpResponse, Routes, json_response
 from catena.http.server import HttpServer
-from catena.jobs.cost import requests_cost_usd
 from catena.jobs.figures import Figures
 from catena.jobs.opening import EVERYTHING, OpenWork, Which, find_places, open_site
 from catena.jobs.prometheus import exposition
 from catena.jobs.service_jobs import ServiceJobs
 from catena.jobs.vacuuming import check_vacuum
+from catena.metrics.cost import requests_cost_usd
+from catena.metrics.families import CONTENT_TYPE
 from catena.objects.counted import CountedObjects
+from catena.pipeline.last_runs import LastRuns
 from catena.pipeline.renewed_work import RenewedWork, renewed
 from catena.pipeline.service import Service
 from catena.pipeline.work import Usage, used
@@ -84,7 +88,7 @@ class State:
         return json_response(self.figures)
 
     async def prometheus(self, _request: HttpRequest) -> HttpResponse:
-        return HttpResponse(200, exposition(self.figures), "text/plain; version=0.0.4; charset=utf-8")
+        return HttpResponse(200, exposition(self.figures), CONTENT_TYPE)
 
     @property
     def figures(self) -> Figures:
@@ -108,6 +112,7 @@ class State:
             tasks=tasks,
             driver=driver,
             requests_cost_usd=requests_cost_usd(tasks.requests) + requests_cost_usd(driver.requests),
+            uptime_s=round(self._clock.monotonic() - self._started, 3),
         )
 
     @property
@@ -135,10 +140,13 @@ async def open_service(
         await find_places(site, which)  # a name that is wrong is told now, and not again with each run
         work = await opened.enter_async_context(renewed(open_work, clock))
         jobs = ServiceJobs(settings, site, work, which)
-        service = Service(jobs.all, clock, entropy)
+        # A service of one topic says nothing of the others.
+        note = LastRuns(site.meta, clock).note if which == EVERYTHING else None
+        service = Service(jobs.all, clock, entropy, note)
         opened.push_async_callback(service.close)
         state = State(service, jobs, work, requests, clock)
         http = HttpServer(network or SystemNetwork(), clock, state.routes)
         opened.push_async_callback(http.close)
-        port = await http.listen(settings.http.host, settings.http.port)
-        yield Running(service, state, work, f"{settings.http.host}:{port}")
+        address = Address(settings.http.host, await http.listen(settings.http.host, settings.http.port))
+        opened.push_async_callback((await announce(site.meta, clock, entropy, address, VERSION)).close)
+        yield Running(service, state, work, str(address))

@@ -5,9 +5,13 @@ Each run begins with a look whether the meta store was set back; then nothing is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from catena.config import Settings
+from catena.errors import CatenaError
 from catena.jobs.compacting import find_compacted
 from catena.jobs.figures import AuditFigures, RetentionCounts, VacuumCounts
+from catena.jobs.finishing import finish_writes_on
 from catena.jobs.opening import EVERYTHING, Which, find_places
 from catena.jobs.tabling import TablePasses
 from catena.jobs.trimming import retention_on
@@ -23,6 +27,8 @@ from catena.virtual_log.incarnation import Incarnation, check_incarnation
 
 TASKS_AT_ONCE = 64
 """16 GB, as tasks are by default: for so long tiering that becomes due meanwhile waits for a slot."""
+NAMED_MAX = 10
+"""Applications in one line; the log has all of them."""
 
 
 class ServiceJobs:
@@ -46,6 +52,7 @@ class ServiceJobs:
         every = settings.pipeline.service
         # Orphans are of no topic. Whoever makes this has looked whether the grace is long enough: `check_vacuum`.
         vacuum_every_ms = every.vacuum_every_ms if which == EVERYTHING else 0
+        writes_every_ms = every.writes_every_ms if which == EVERYTHING else 0  # they may be of several topics
         self.all = [
             # First, so that tiering lets go of what it has trimmed.
             Job("retention", every.retention_every_ms, self._run_retention),
@@ -53,6 +60,7 @@ class ServiceJobs:
             Job("compact", every.compact_every_ms, self._run_compact),
             Job("tables", every.tables_every_ms, self._run_tables),
             Job("tables-upkeep", every.tables_upkeep_every_ms, self._run_tables_upkeep, begins_at_once=False),
+            Job("writes", writes_every_ms, self._run_writes),
             Job("vacuum", vacuum_every_ms, self._run_vacuum, begins_at_once=False),
             Job(
                 "audit",
@@ -91,6 +99,13 @@ class ServiceJobs:
         await self._check()
         return await self.tables.keep_up(should_stop)
 
+    async def _run_writes(self, should_stop: ShouldStop) -> Ran:
+        await self._check()
+        report = await finish_writes_on(self._site, self._settings, should_stop)
+        if report.failures:
+            return Ran("partly", _unfinished(report.failures))
+        return Ran("stopped" if should_stop() else "good")
+
     async def _run_vacuum(self, should_stop: ShouldStop) -> Ran:
         await self._check()
         report = await vacuum(self._site, self._work, self._settings.pipeline.vacuum, should_stop=should_stop)
@@ -116,6 +131,12 @@ class ServiceJobs:
 
     async def _check(self) -> None:
         self._since = await check_incarnation(self._site.meta, self._site.objects, self._since)
+
+
+def _unfinished(failures: Mapping[str, CatenaError]) -> str:
+    names, error = ", ".join(map(repr, list(failures)[:NAMED_MAX])), next(iter(failures.values()))
+    count = "1 application" if len(failures) == 1 else f"{len(failures)} applications"
+    return f"writes of {count} can't be finished: {names}; the first: {type(error).__name__}: {error}"
 
 
 def _trouble(report: AuditReport) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ from catena.pipeline.service import Ran, ShouldStop
 from catena.pipeline.set_aside import SetAside
 from catena.pipeline.site import Site
 from catena.pipeline.work import Executor, Table, TaskFailed, Usage, Work, used
-from catena.runtime import Disk, SystemClock, SystemEntropy
+from catena.runtime import Clock, Disk, SystemClock, SystemEntropy
 from catena.runtime.tasks import map_bounded
 from catena.tables.figures import TableFigures
 from catena.tables.report import TableReport, TablesReport, UpkeepReport
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from catena.tables.building import Driver
 
 TABLES_AT_ONCE = 4
+RUN_S = 300.0
+"""After that a run takes nothing on any more."""
+LOOK_S = 0.5
+"""So often it is seen that the last one is not at work any more."""
 
 
 LIBRARIES = ("pyarrow", "deltalake", "pyiceberg", "fastavro")
@@ -53,6 +57,7 @@ class Seen(NamedTuple):
 
     names: dict[tuple[str, ...], str]
     progress: dict[TopicId, Mapping[int, Offset]]
+    took_ms: dict[TopicId, int]
 
 
 async def find_tables(site: Site, which: Which) -> list[TableTopic]:
@@ -92,10 +97,10 @@ async def open_driver(
 
     node = await Node.start(settings, site.meta, site.objects, site.clock, site.entropy)
     disk = Disk()
-    names, progress = seen or (None, None)
+    names, progress, took_ms = seen or (None, None, {})
     opener = TableOpener(Storage.of(settings), site.objects, disk, site.clock, site.entropy, names)
     try:
-        yield Driver(node, site.objects, site.clock, site.entropy, work, opener, should_stop, progress)
+        yield Driver(node, site.objects, site.clock, site.entropy, work, opener, should_stop, progress, took_ms=took_ms)
     finally:
         await opener.close()
         disk.close()
@@ -125,14 +130,20 @@ async def keep_up_tables(driver: Driver, settings: Settings, tables: Sequence[Ta
 
 
 class TablePasses:
-    """Of the service: tables that are due are built; those that are gone are forgotten."""
+    """Of the service: tables that are due are built; those that are gone are forgotten.
+
+    **No table waits for another.** A run goes on for as long as some table is being built; meanwhile the others are
+    looked at again, as often as ever, and built when they are due. One that has much to catch up with takes turns: it
+    is one commit each, and then those come first that were not looked at for longer. That goes on for `RUN_S`; then
+    each that waits has its turn, and the run ends: the service tells how it went, and looks at the stores anew.
+    """
 
     def __init__(self, settings: Settings, site: Site, work: RenewedWork, which: Which) -> None:
         self._settings = settings
         self._site = site
         self._work = work
         self._which = which
-        self._seen = Seen({}, {})
+        self._seen = Seen({}, {}, {})
         self._set_aside = SetAside(site.clock)
         """Tables that keep failing, each by the first partition of its topic."""
         self.figures: dict[str, TableFigures] = {}
@@ -143,18 +154,30 @@ class TablePasses:
         if not found:
             return Ran()
         await self._work.ready()
-        due = [each for each in found if not self._set_aside.is_aside(each.topic.partition(0))]
         async with open_driver(self._settings, self._site, self._work, should_stop, self._seen) as driver:
-            reports = await build_tables(driver, due, only_if_due=True)
-        for each, report in zip(due, reports, strict=True):
-            self.figures[report.topic].add(report)
-            if report.outcome == "failed":
-                self._set_aside.failed(each.topic.partition(0), report.error)
-            else:
-                self._set_aside.succeeded(each.topic.partition(0))
+            turns = _Turns(found, self._site.clock, self._settings.pipeline.service.tables_every_ms / 1000)
+
+            async def work(_: int) -> None:
+                while not should_stop() and (each := await turns.next(self._find)) is not None:
+                    turns.over(each, is_behind=await self._build_one(driver, each))
+
+            await map_bounded(TABLES_AT_ONCE, work, range(TABLES_AT_ONCE))
         for tp, failing in self._set_aside.all.items():
             return Ran("partly", f"table of {tp.topic}: {failing.error}")
         return Ran("stopped" if should_stop() else "good")
+
+    async def _build_one(self, driver: Driver, each: TableTopic) -> bool:
+        """Whether there is more to do right away."""
+        tp = each.topic.partition(0)
+        if self._set_aside.is_aside(tp):
+            return False
+        (report,) = await build_tables(driver, [each], only_if_due=True)
+        self.figures.setdefault(report.topic, TableFigures()).add(report)
+        if report.outcome == "failed":
+            self._set_aside.failed(tp, report.error)
+        else:
+            self._set_aside.succeeded(tp)
+        return report.outcome == "committed" and report.records_behind > 0
 
     async def keep_up(self, should_stop: ShouldStop) -> Ran:
         found = await self._find()
@@ -165,7 +188,8 @@ class TablePasses:
             reports = await keep_up_tables(driver, self._settings, found)
         failed = ""
         for each, of_table in zip(found, reports, strict=True):
-            self.figures[each.topic.name].add_upkeep(of_table)
+            # Whoever builds meanwhile may have found that it has no table any more.
+            self.figures.setdefault(each.topic.name, TableFigures()).add_upkeep(of_table)
             failed = failed or next((f"{report.table}: {report.error}" for report in of_table if report.error), "")
         return Ran("partly", failed) if failed else Ran("stopped" if should_stop() else "good")
 
@@ -176,8 +200,48 @@ class TablePasses:
         ids = {each.topic.topic_id for each in enabled}
         for topic_id in self._seen.progress.keys() - ids:
             del self._seen.progress[topic_id]
+            self._seen.took_ms.pop(topic_id, None)
         self.figures = {each.topic.name: self.figures.get(each.topic.name, TableFigures()) for each in enabled}
         return enabled
+
+
+class _Turns:
+    """Whose turn it is: who was not looked at for longest, and is not at work."""
+
+    def __init__(self, tables: Sequence[TableTopic], clock: Clock, every_s: float) -> None:
+        self._clock = clock
+        self._every_s = every_s
+        self._waiting = {each.topic.topic_id: each for each in tables}
+        """In this order."""
+        self._at_work: dict[TopicId, None] = {}
+        self._looked_at = clock.monotonic()
+        self._ends_at = self._looked_at + RUN_S
+
+    async def next(self, find: Callable[[], Awaitable[list[TableTopic]]]) -> TableTopic | None:
+        """None: all were looked at, and nobody is at work any more, or it has taken long enough."""
+        while not self._waiting:
+            if not self._at_work or self._is_late:
+                return None
+            rest_s = self._looked_at + self._every_s - self._clock.monotonic()
+            if rest_s > 0:
+                await self._clock.sleep(min(rest_s, LOOK_S))
+                continue
+            self._looked_at = self._clock.monotonic()
+            for each in await find():
+                if each.topic.topic_id not in self._at_work:
+                    self._waiting.setdefault(each.topic.topic_id, each)
+        each = self._waiting.pop(next(iter(self._waiting)))
+        self._at_work[each.topic.topic_id] = None
+        return each
+
+    def over(self, each: TableTopic, is_behind: bool) -> None:
+        del self._at_work[each.topic.topic_id]
+        if is_behind and not self._is_late:
+            self._waiting[each.topic.topic_id] = each
+
+    @property
+    def _is_late(self) -> bool:
+        return self._clock.monotonic() >= self._ends_at
 
 
 class _LateWork:

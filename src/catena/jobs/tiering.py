@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from catena.config import Settings
-from catena.jobs.opening import EVERYTHING, MAX_OFFSET, OpenWork, Which, find_places, on_spark, open_site
+from catena.jobs.opening import EVERYTHING, MAX_OFFSET, OpenWork, Which, find_places, note_run, on_spark, open_site
 from catena.pipeline.report import RunReport
 from catena.pipeline.tier_pass import Progress, TierPass, plan_all
 from catena.pipeline.work import Executor, Usage, used
@@ -36,7 +36,7 @@ async def tier(
                 doing = TierPass(site, work, settings.pipeline.tier, force_up_to, show, should_stop)
                 reports, usage = await doing.run(places), dict(work.usage)
         said = tuple(each for each in reports if each.outcome != "idle")
-        return RunReport(
+        report = RunReport(
             job="tier",
             started_at_ms=started_at_ms,
             duration_ms=clock.now_ms() - started_at_ms,
@@ -46,6 +46,10 @@ async def tier(
             executors={str(executor): each for executor, each in usage.items()},
             driver=used(before, requests.snapshot(), 0),
         )
+        # One that was told to stop may have left some.
+        is_good = not dry_run and not report.failed and not should_stop()
+        await note_run(site, "tier", which, report.duration_ms, is_good)
+        return report
 
 
 def compact_once(settings: Settings, topic: str, partition: int) -> RunReport:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from catena.config import Settings
-from catena.jobs.opening import EVERYTHING, Which, find_places, open_site
+from catena.jobs.opening import EVERYTHING, Which, find_places, note_run, open_site
 from catena.node import Node
 from catena.pipeline.retention import Kept, Trimmed, trim_all
 from catena.pipeline.site import Site
@@ -34,7 +34,9 @@ class RetentionReport(msgspec.Struct, frozen=True):
 
 async def retention(settings: Settings, which: Which = EVERYTHING, dry_run: bool = False) -> RetentionReport:
     async with open_site(settings, SystemClock(), SystemEntropy()) as (site, _):
-        return await retention_on(site, settings, which, dry_run)
+        report = await retention_on(site, settings, which, dry_run)
+        await note_run(site, "retention", which, report.duration_ms, not dry_run and not report.failed)
+        return report
 
 
 async def retention_on(

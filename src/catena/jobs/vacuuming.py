@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from catena.config import Settings
-from catena.jobs.opening import OpenWork, on_spark, open_site
+from catena.jobs.opening import EVERYTHING, OpenWork, note_run, on_spark, open_site
 from catena.pipeline.vacuum import VacuumProgress, VacuumReport, check_grace
 from catena.pipeline.vacuum import vacuum as run_vacuum
 from catena.pipeline.work import used
@@ -34,4 +34,6 @@ async def vacuum(
     ):
         before = requests.snapshot()
         report = await run_vacuum(site, work, settings.pipeline.vacuum, dry_run, show, should_stop)
+        is_good = not dry_run and not report.failed and not report.stopped
+        await note_run(site, "vacuum", EVERYTHING, report.duration_ms, is_good)
         return msgspec.structs.replace(report, driver=used(before, requests.snapshot(), 0))

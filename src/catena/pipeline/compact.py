@@ -29,6 +29,7 @@ from catena.pipeline import compactions
 from catena.pipeline.compact_plan import Choice, choose, cleanings_after
 from catena.pipeline.compactions import Open
 from catena.pipeline.records import WRITING, CompactionRecord
+from catena.pipeline.replaced import replaced_by
 from catena.pipeline.settings import CompactSettings
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tier import load_manifest
@@ -103,8 +104,10 @@ def new_manifest(site: Site, plan: CompactPlan, written: Sequence[SegmentInfo | 
     segments: list[SegmentInfo] = []
     for group, info in zip(choice.groups, written, strict=True):
         segments += group if info is None else (info,)
+    segments += choice.rest
     # By now, not by when it was planned: readers may begin to miss what was removed only from here on.
-    cleanings = cleanings_after(plan.manifest.cleaned, choice.base, choice.end, site.clock.now_ms())
+    now_ms = site.clock.now_ms()
+    cleanings = cleanings_after(plan.manifest.cleaned, choice.base, choice.end, now_ms)
     return Manifest(
         version=manifests.version_of(cleanings),
         cluster_id=site.cluster_id,
@@ -113,6 +116,7 @@ def new_manifest(site: Site, plan: CompactPlan, written: Sequence[SegmentInfo | 
         partition=tp.partition,
         base=choice.base,
         end=plan.manifest.end,
-        segments=(*segments, *choice.rest),
+        segments=tuple(segments),
         cleanings=cleanings,
+        replaced=replaced_by(plan.chain, plan.manifest, segments, now_ms, site.vacuum),
     )

@@ -7,6 +7,7 @@ commit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -27,13 +28,17 @@ from catena.types import Offset, Version
 from catena.virtual_log.topic_configs import TopicSettings, settings_of
 from catena.virtual_log.topics import decode_topic
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 AT_ONCE = 16
 """Partitions that the driver asks the meta store about at the same time."""
 GROUP_BYTES = 64 << 30
 GROUP = 100
-"""Partitions that are compacted together: up to so many, and so many bytes of them, unless one alone has more."""
+GROUP_PARTS = 1_000_000
+"""Partitions that are compacted together: up to so many, so many bytes of them, unless one alone has more, and so many
+parts (`compact_plan`), and those of AT_ONCE partitions more. A part takes 100 bytes in the driver."""
 
 Outcome: TypeAlias = Literal["compacted", "planned", "idle", "busy", "stale", "failed"]
 
@@ -58,6 +63,10 @@ class CompactionReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Marks of deleted keys that went."""
     segments: int = 0
     """Written."""
+    opaque_batches: int = 0
+    """That can't be decoded; they stay as they are."""
+    first_opaque: Offset = -1
+    """-1: there is none."""
     recovered: str = "nothing"
     """What became of a job that was left behind: nothing, abandoned or finished."""
     error: str = ""
@@ -117,13 +126,14 @@ class CompactPass:
         """Of the last ones that are left, as many as fit together."""
         begun: list[_Begun] = []
         reports: list[CompactionReport] = []
-        size = 0
-        while left and len(begun) < GROUP and size < GROUP_BYTES:
+        size = parts = 0
+        while left and len(begun) < GROUP and size < GROUP_BYTES and parts < GROUP_PARTS:
             places = [left.pop() for _ in range(min(len(left), AT_ONCE))]
             for found in await _each(places, lambda where: self._begin(where, session)):
                 if isinstance(found, _Begun):
                     begun.append(found)
                     size += found.job.plan.choice.bytes
+                    parts += found.job.plan.choice.parts
                 else:
                     reports.append(found)
         self._tell(bytes=2 * size, partitions_done=len(reports))
@@ -181,6 +191,14 @@ class CompactPass:
         finally:
             await compactions.unclaim(self._site, place.tp, begun.claim)
             self._tell(partitions_done=1)
+        if done.opaque_batches:
+            log.warning(
+                "topic %s, partition %d: the batch at offset %d can't be decoded and stays as it is, one of %d",
+                place.tp.topic,
+                place.tp.partition,
+                done.first_opaque,
+                done.opaque_batches,
+            )
         return msgspec.structs.replace(
             report,
             outcome="compacted",
@@ -189,6 +207,8 @@ class CompactPass:
             keys=done.keys,
             tombstones=done.tombstones,
             segments=sum(info is not None for info in done.written),
+            opaque_batches=done.opaque_batches,
+            first_opaque=done.first_opaque,
         )
 
     async def _topic_now(self, place: Place) -> TopicSettings | None:

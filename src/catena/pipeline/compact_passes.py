@@ -34,6 +34,8 @@ class CompactCounts(msgspec.Struct):
     """By how much segments have become smaller."""
     tombstones: int = 0
     """Marks of deleted keys that went."""
+    opaque_batches: int = 0
+    """That could not be decoded and stayed as they are, each time that they were looked at."""
 
     def add(self, reports: Sequence[CompactionReport]) -> None:
         self.partitions = len(reports)
@@ -45,6 +47,7 @@ class CompactCounts(msgspec.Struct):
         self.bytes_read += sum(each.bytes_before for each in done)
         self.bytes_freed += sum(each.bytes_before - each.bytes for each in done)
         self.tombstones += sum(each.tombstones for each in done)
+        self.opaque_batches += sum(each.opaque_batches for each in done)
 
 
 class CompactPasses:

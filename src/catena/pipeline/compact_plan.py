@@ -11,6 +11,11 @@ A compaction looks at everything from the base to the cleanable end, the clean p
 last of its key there. The **mark of a deleted key** (a record without a value) that is the last of its key stays for
 `delete.retention.ms` after it was first cleaned, so that whoever reads the log from its beginning in that time sees it.
 Offsets are cleaned in their order: those whose marks may go lie below one offset.
+
+The work is divided into groups of segments and buckets of keys, which the settings bound; a task holds one of them. For
+each group and each bucket there is a part that the driver has to know of, so both grow with the log and their product
+with its square. A log that would have more than `MAX_PARTS` gets groups and buckets that are larger by the same factor:
+a terabyte of small records some ten times as large.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ from catena.pipeline.settings import CompactSettings
 from catena.types import Offset
 from catena.virtual_log.topic_configs import TopicSettings
 
+MAX_PARTS = 250_000
+"""Of one partition: groups times buckets."""
 MAX_CLEANINGS = 64
 """That a manifest tells apart. Past it the two oldest are told as one, and marks in the first stay longer."""
 
@@ -41,6 +48,11 @@ class Choice(NamedTuple):
     buckets: int
     """Parts that keys are divided into, by their hash."""
     dirty_bytes: int
+
+    @property
+    def parts(self) -> int:
+        """What the driver has to know of, at the same time."""
+        return len(self.groups) * self.buckets
 
     @property
     def bytes(self) -> int:
@@ -73,15 +85,30 @@ def choose(
     dirty = segments[clean:end]
     if not dirty or not _is_due(segments[:clean], dirty, now_ms, topic):
         return None
-    groups = tuple(group(segments[:end], settings))
-    records = sum(segment.record_count for segment in segments[:end])
+    groups, buckets = divide(segments[:end], settings)
     return Choice(
         groups,
         segments[end:],
         tombstones_below(manifest.cleaned, now_ms, topic.delete_retention_ms),
-        max(1, -(-records // settings.bucket_records)),
+        buckets,
         sum(segment.size for segment in dirty),
     )
+
+
+def divide(
+    segments: Sequence[SegmentInfo], settings: CompactSettings
+) -> tuple[tuple[tuple[SegmentInfo, ...], ...], int]:
+    """Groups, and how many buckets."""
+    records = sum(segment.record_count for segment in segments)
+    for doubled in range(64):
+        scaled = CompactSettings(
+            settings.group_bytes << doubled, settings.group_records << doubled, settings.bucket_records << doubled
+        )
+        groups = tuple(group(segments, scaled))
+        buckets = max(1, -(-records // scaled.bucket_records))
+        if len(groups) * buckets <= MAX_PARTS:
+            return groups, buckets
+    raise AssertionError("by now there is one group, and one bucket")
 
 
 def group(segments: Sequence[SegmentInfo], settings: CompactSettings) -> Iterator[tuple[SegmentInfo, ...]]:

@@ -1,12 +1,14 @@
 """The tasks of several compactions, stage by stage, and what each partition has become; see `tasks.compacting`.
 
-A partition of which a task has failed takes no part in the stages that follow. Scratch objects are known here alone, by
+A partition of which a task has failed takes no part in the stages that follow. There are as many parts as groups times
+buckets, and of each the driver holds what one stage has told and what the next one is told, about 100 bytes in all;
+`compact_plan` and `compact_pass` bound how many there are. Scratch objects are known here alone, by
 what tasks tell of them; those of a task that was done twice, or of a driver that has died, are left for vacuum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -19,13 +21,15 @@ from catena.pipeline.site import Site
 from catena.pipeline.tasks.compact_plans import (
     KeysFound,
     KeysPlan,
-    Part,
+    OfJob,
     RewritePlan,
     Rewritten,
     SurvivorsFound,
     SurvivorsPlan,
+    with_bytes,
 )
 from catena.pipeline.work import TaskFailed, Work
+from catena.types import Offset
 
 DELETED_AT_ONCE = 1000
 
@@ -39,6 +43,10 @@ class Compacted(NamedTuple):
     bytes: int
     keys: int
     tombstones: int
+    opaque_batches: int
+    """That can't be decoded, and stay as they are."""
+    first_opaque: Offset
+    """-1: there is none."""
 
 
 class _Run:
@@ -53,24 +61,27 @@ class _Run:
         self.survivors: list[SurvivorsFound] = []
         self.rewritten: list[Rewritten] = []
 
-    def keys_plans(self) -> list[KeysPlan]:
+    def keys_plans(self) -> Iterator[KeysPlan]:
         buckets = self.job.plan.choice.buckets
-        return [KeysPlan(**self._names, buckets=buckets, segments=group) for group in self.groups]
+        for group in self.groups:
+            yield KeysPlan(**self._names, buckets=buckets, segments=group)
 
-    def survivors_plans(self) -> list[SurvivorsPlan]:
-        choice = self.job.plan.choice
+    def survivors_plans(self) -> Iterator[SurvivorsPlan]:
+        below = self.job.plan.choice.tombstones_below
         ends = tuple(group[-1].end for group in self.groups)
-        return [
-            SurvivorsPlan(**self._names, parts=parts, ends=ends, tombstones_below=choice.tombstones_below)
-            for parts in zip(*(found.buckets for found in self.keys), strict=True)
-        ]
+        for parts in zip(*(found.buckets for found in self.keys), strict=True):
+            yield SurvivorsPlan(**self._names, parts=with_bytes(parts), ends=ends, tombstones_below=below)
 
-    def rewrite_plans(self, cluster_id: str) -> list[RewritePlan]:
+    def rewrite_plans(self, cluster_id: str) -> Iterator[RewritePlan]:
         told = zip(*(found.groups for found in self.survivors), strict=True)
-        return [
-            RewritePlan(**self._names, cluster_id=cluster_id, segments=group, survivors=parts)
-            for group, parts in zip(self.groups, told, strict=True)
-        ]
+        for group, parts, found in zip(self.groups, told, self.keys, strict=True):
+            yield RewritePlan(
+                **self._names,
+                cluster_id=cluster_id,
+                segments=group,
+                survivors=with_bytes(parts),
+                opaque=found.opaque,
+            )
 
     def result(self) -> Compacted | str:
         if self.error is not None:
@@ -83,12 +94,14 @@ class _Run:
             sum(sizes),
             sum(each.keys for each in self.survivors),
             sum(each.tombstones for each in self.survivors),
+            sum(each.opaque.batches for each in self.keys),
+            next((each.opaque.first for each in self.keys if each.opaque.batches), -1),
         )
 
     def scratch(self) -> set[str]:
-        parts: list[Part] = [part for found in self.keys for part in found.buckets]
-        parts += [part for found in self.survivors for part in found.groups]
-        return {part.key for part in parts if part.size}
+        written = [found.buckets for found in self.keys] + [found.groups for found in self.survivors]
+        job = OfJob(**self._names)
+        return {job.scratch(parts.name) for parts in written if not parts.is_empty}
 
     @property
     def _names(self) -> dict[str, Any]:
@@ -129,12 +142,14 @@ class Compacting:
     async def _stage(
         self,
         task: str,
-        plans_of: Callable[[_Run], Sequence[msgspec.Struct]],
+        plans_of: Callable[[_Run], Iterator[msgspec.Struct]],
         results_of: Callable[[_Run], list[Any]],
         result_type: type[msgspec.Struct],
         sizes_of: Callable[[_Run], Sequence[int]] | None = None,
     ) -> None:
-        planned = [(run, plan) for run in self._runs if run.error is None for plan in plans_of(run)]
+        planned = [
+            (run, msgspec.json.encode(plan)) for run in self._runs if run.error is None for plan in plans_of(run)
+        ]
         if not planned:
             return
         sizes = [size for run in self._runs if run.error is None for size in sizes_of(run)] if sizes_of else []
@@ -143,7 +158,7 @@ class Compacting:
             if sizes:
                 self._done(sizes[number])
 
-        results = await self._work.run(task, [msgspec.json.encode(plan) for _, plan in planned], done)
+        results = await self._work.run(task, [plan for _, plan in planned], done)
         for (run, _), result in zip(planned, results, strict=True):
             if isinstance(result, TaskFailed):
                 run.error = run.error or result.error

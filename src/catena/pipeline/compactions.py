@@ -23,6 +23,7 @@ from catena.formats.manifest import Manifest
 from catena.meta import keys
 from catena.meta.base import Session
 from catena.pipeline.records import DELETING, UPDATING, Claim, CompactionRecord, State, decode_compaction
+from catena.pipeline.replaced import TAKEN_AT
 from catena.pipeline.site import Place, Site
 from catena.types import ABSENT, Expect, Offset, TopicPartition, Version
 from catena.virtual_log import chain as chains
@@ -40,12 +41,13 @@ class Open(NamedTuple):
     expect: Version | Expect
 
 
-def link_params(key: str, manifest: Manifest) -> dict[str, Any]:
+def link_params(key: str, manifest: Manifest, now_ms: int) -> dict[str, Any]:
     """What the chain says of a tiered link."""
     return {
         "manifest": key,
         "segments": len(manifest.segments),
         "bytes": sum(segment.size for segment in manifest.segments),
+        TAKEN_AT: now_ms,
     }
 
 
@@ -113,14 +115,12 @@ async def publish(site: Site, place: Place, opened: Open, manifest: Manifest) ->
 async def commit(site: Site, place: Place, opened: Open, manifest: Manifest) -> Chain:
     """From a manifest that is written to the end of the job. Raises StaleView if the chain does not take it."""
     record = opened.record
-    params = link_params(record.data_key, manifest)
-    chain = (
-        await site.chains.change(
-            place.tp,
-            place.kind,
-            lambda chain: chains.finish_tiering(chain, record.compaction_id, record.base, record.boundary, params),
-        )
-    ).chain
+
+    def finished(chain: Chain) -> Chain:
+        params = link_params(record.data_key, manifest, site.clock.now_ms())
+        return chains.finish_tiering(chain, record.compaction_id, record.base, record.boundary, params)
+
+    chain = (await site.chains.change(place.tp, place.kind, finished)).chain
     with suppress(StaleView):  # whoever has taken the record over does the rest
         await clean(site, place.tp, await move(site, place.tp, opened, DELETING), chain.boundary)
     return chain

@@ -27,6 +27,9 @@ that follows from it. So it does not matter how fast jobs come and go after the 
 the manifest. Then the chain names another one, which is read instead: the argument holds for that later chain alone.
 If the chain still names the same, it is an error.
 
+**What was replaced a moment ago** is referred to as well, since plans that were made before name it: `replaced` says
+how that is known. The argument above does not need it, so manifests of that kind may be gone.
+
 **Topics.** Records of topics are read before tombstones of deleted ones, since a tombstone is written before the record
 says DELETED. A topic that is created, or gets partitions, later than this refers to nothing in the listing.
 
@@ -51,12 +54,16 @@ from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from catena.errors import Conflict, Corrupt, ObjectMissing
+from catena.formats import manifest as manifests
+from catena.formats.manifest import Manifest
 from catena.loglets.diskless.blobs import object_key
 from catena.loglets.diskless.records import IndexEntry, decode_control
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore, Record
+from catena.pipeline.replaced import taken_at_ms, told
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tier import load_manifest
 from catena.runtime.tasks import map_bounded
@@ -147,9 +154,13 @@ async def forget_topic(meta: MetaStore, topic: TopicRecord) -> None:
 class References:
     """Of partitions, handed to `take` as keys of objects, in chunks; some may come more than once."""
 
-    def __init__(self, site: Site, take: Callable[[Collection[str]], Awaitable[None]]) -> None:
+    def __init__(
+        self, site: Site, take: Callable[[Collection[str]], Awaitable[None]], replaced_since_ms: int = 0
+    ) -> None:
+        """What was replaced before `replaced_since_ms` is not referred to any more."""
         self._site = site
         self._take = take
+        self._replaced_since_ms = replaced_since_ms
         self._found: set[str] = set()
 
     async def read_writes(self) -> None:
@@ -200,10 +211,28 @@ class References:
                 missing = key
                 continue
             assert manifest is not None
-            self._found.add(key)
-            self._found.update(segment.key for segment in manifest.segments)
+            self._add_manifest(key, manifest)
+            if taken_at_ms(chain) >= self._replaced_since_ms:
+                self._add_blobs(manifest)
+            await self._read_replaced(chain, manifest)
             return chain.boundary
         raise ObjectMissing(missing)
+
+    async def _read_replaced(self, chain: Chain, manifest: Manifest) -> None:
+        for key, at_ms in told(chain, manifest):
+            if at_ms < self._replaced_since_ms:
+                continue
+            with suppress(ObjectMissing):  # a vacuum whose clock is ahead has let go of it
+                was = manifests.decode((await self._site.objects.get(key)).data, key)
+                self._add_manifest(key, was)
+                self._add_blobs(was)
+
+    def _add_manifest(self, key: str, manifest: Manifest) -> None:
+        self._found.add(key)
+        self._found.update(segment.key for segment in manifest.segments)
+
+    def _add_blobs(self, manifest: Manifest) -> None:
+        self._found.update(() if manifest.blobs is UNSET else manifest.blobs)
 
     async def _add_job(self, tp: TopicPartition, job: str) -> None:
         """What it has written so far; what it will write is too young to be in the listing."""

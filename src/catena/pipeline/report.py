@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
 import msgspec
 
+from catena.pipeline.compact_pass import CompactionReport
 from catena.pipeline.tier_pass import PartitionReport
 from catena.pipeline.work import Usage
 
 
-class RunReport(msgspec.Struct, frozen=True):
+class OfPartition(Protocol):
+    @property
+    def outcome(self) -> str: ...
+
+
+R = TypeVar("R", bound=OfPartition)
+
+
+class PassReport(msgspec.Struct, Generic[R], frozen=True):
     job: str
     started_at_ms: int
     duration_ms: int
     dry_run: bool
-    partitions: tuple[PartitionReport, ...]
+    partitions: tuple[R, ...]
     """Those on which there was something to do, or that failed."""
     idle: int
     executors: dict[str, Usage]
@@ -28,3 +39,7 @@ class RunReport(msgspec.Struct, frozen=True):
     @property
     def failed(self) -> int:
         return sum(each.outcome == "failed" for each in self.partitions)
+
+
+RunReport: TypeAlias = PassReport[PartitionReport]
+CompactRunReport: TypeAlias = PassReport[CompactionReport]

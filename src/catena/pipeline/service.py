@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -34,6 +34,8 @@ T = TypeVar("T")
 Outcome: TypeAlias = Literal["good", "partly", "stopped", "failed"]
 """All was done; some of it failed, or damage was found; it was told to stop; it could not be done."""
 ShouldStop: TypeAlias = Callable[[], bool]
+Note: TypeAlias = Callable[[str, float, int], Awaitable[None]]
+"""Told of each good run: the job, the seconds that it took, and how often it is due, in ms."""
 ERROR_CHARS_MAX = 1000
 
 
@@ -86,13 +88,14 @@ class JobCounts(msgspec.Struct):
 
 
 class Service:
-    def __init__(self, jobs: Sequence[Job], clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, jobs: Sequence[Job], clock: Clock, entropy: Entropy, note: Note | None = None) -> None:
         self._jobs = [job for job in jobs if job.every_ms]
         self._clock = clock
         self._entropy = entropy
         self._tasks = Tasks("pipeline service")
         self._cut_at_end: dict[asyncio.Task[Any], None] = {}
         self._ending = False
+        self._note = note
         self.counts = {job.name: JobCounts(job.every_ms) for job in jobs}
 
     def end(self) -> None:
@@ -144,6 +147,8 @@ class Service:
         finally:
             counts.running_since_ms = None
         counts.add(ran, clock.monotonic() - began, clock.now_ms())
+        if ran.outcome == "good" and self._note is not None:
+            await self._note(job.name, counts.last_seconds, job.every_ms)
 
     async def _pause(self, job: Job, part: float) -> None:
         await self._until_end(f"{job.name} waits", lambda: self._clock.sleep(job.every_ms / 1000 * part))

@@ -30,7 +30,7 @@ class CompactSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group_bytes: Positive = 128 << 20
     """Neighbouring segments up to this size are rewritten as one, by one task, which holds what is left of them."""
     group_records: Positive = 4_000_000
-    """Such a task looks at so many records at the most, or at one segment; it needs 40 bytes for each."""
+    """Such a task looks at so many records at the most, or at one segment; it needs 60 bytes for each."""
     bucket_records: Positive = 2_000_000
     """A task compares the keys of so many records at the most; it needs 100 bytes for each."""
 
@@ -47,7 +47,8 @@ class VacuumSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is younger is not looked at. At least twice as long as any writer tries to commit a blob
     (`diskless.writer.commit_deadline_ms` of all nodes), so that clocks need not agree; and `longest_job_ms`."""
     longest_job_ms: Positive = 3_600_000
-    """No job takes longer; the grace is not shorter than that."""
+    """No job and no query takes longer, from its plan to its end. The grace is not shorter than that; and what tiering
+    or a compaction has replaced stays for so long, however old it is."""
     objects_per_s: Positive = 3_000
     """So many are deleted in a second, at the most."""
     wal_digits: Annotated[int, msgspec.Meta(ge=1, le=3)] = 1
@@ -68,6 +69,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables_upkeep_every_ms: Natural = 600_000
     audit_every_ms: Natural = 24 * 3_600_000
     compact_every_ms: Natural = 300_000
+    writes_every_ms: Natural = 300_000
 
 
 class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,6 +84,13 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files that nothing refers to are deleted when they are so old. Younger ones may be those of a driver at work."""
 
 
+class WritesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    finish_after_ms: Natural = 600_000
+    """Writes of applications that were begun so long ago are finished by whoever runs the pipeline."""
+    keep_ms: Annotated[int, msgspec.Meta(ge=24 * 3_600_000)] = 90 * 24 * 3_600_000
+    """So long after its last write it is known which versions an application has written (txnAppId, or a stream)."""
+
+
 class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tier: TierSettings = TierSettings()
     compact: CompactSettings = CompactSettings()
@@ -89,3 +98,4 @@ class PipelineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit: AuditSettings = AuditSettings()
     vacuum: VacuumSettings = VacuumSettings()
     tables: TablesSettings = TablesSettings()
+    writes: WritesSettings = WritesSettings()

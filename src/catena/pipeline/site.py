@@ -9,6 +9,7 @@ from catena.loglets.diskless.records import IndexEntry, decode_index_entry
 from catena.meta import keys
 from catena.meta.base import SCAN_LIMIT, MetaStore
 from catena.objects.base import ObjectStore
+from catena.pipeline.settings import VacuumSettings
 from catena.runtime import Clock, Entropy
 from catena.types import Offset, TopicPartition
 from catena.virtual_log.chain_store import ChainStore
@@ -21,6 +22,8 @@ class Site(NamedTuple):
     chains: ChainStore
     clock: Clock
     entropy: Entropy
+    vacuum: VacuumSettings = VacuumSettings()
+    """By which vacuum goes, here or elsewhere: jobs have to know what it would take."""
 
     async def index_entries(self, tp: TopicPartition, start: Offset) -> AsyncIterator[IndexEntry]:
         """Entries of the index from the one that may hold `start` on."""

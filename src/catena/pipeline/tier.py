@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from catena.errors import Corrupt, StaleView
 from catena.formats import manifest as manifests
-from catena.formats.manifest import Cleaning, Manifest
+from catena.formats.manifest import Manifest
 from catena.formats.segment import SegmentInfo
 from catena.loglets.base import LinkSpec
 from catena.loglets.diskless.materialize import materialize
@@ -38,6 +38,7 @@ from catena.pipeline.compactions import Open
 from catena.pipeline.lag import Backlog, backlog_of
 from catena.pipeline.plan import Merge, choose_merges, choose_runs, kept_segments
 from catena.pipeline.records import WRITING, CompactionRecord
+from catena.pipeline.replaced import late_blobs, replaced_by
 from catena.pipeline.settings import TierSettings
 from catena.pipeline.settled import Settled
 from catena.pipeline.site import Place, Site
@@ -61,8 +62,8 @@ class TierPlan(NamedTuple):
     runs: list[list[IndexEntry]]
     left: Backlog = Backlog()
     """What is old enough, and not part of the plan."""
-    cleanings: tuple[Cleaning, ...] | UnsetType = UNSET
-    """Of the manifest."""
+    manifest: Manifest | None = None
+    """That the chain names; None: nothing is tiered yet."""
 
     @property
     def base(self) -> Offset:
@@ -126,8 +127,7 @@ async def look(
             settled.note(place.tp, chain)
         return Look(None, waiting)
     left = backlog_of(entries[sum(map(len, runs)) :])
-    cleanings = manifest.cleanings if manifest is not None else UNSET
-    return Look(TierPlan(place, chain, kept, dropped, merges, runs, left, cleanings), waiting)
+    return Look(TierPlan(place, chain, kept, dropped, merges, runs, left, manifest), waiting)
 
 
 async def make_plan(
@@ -240,19 +240,24 @@ def _new_manifest(site: Site, job: TierJob, written: Sequence[SegmentInfo]) -> M
     plan, tp = job.plan, job.plan.place.tp
     merged = {merge.start: info for merge, info in zip(plan.merges, written, strict=False)}
     gone = {number for merge in plan.merges for number in range(merge.start, merge.end)}
-    segments = [
+    kept = [
         merged.get(number, segment)
         for number, segment in enumerate(plan.segments)
         if number in merged or number not in gone
     ]
+    segments = (*kept, *written[len(plan.merges) :])
+    cleanings = plan.manifest.cleanings if plan.manifest is not None else UNSET
+    now_ms = site.clock.now_ms()
     return Manifest(
-        version=manifests.version_of(plan.cleanings),
+        version=manifests.version_of(cleanings),
         cluster_id=site.cluster_id,
         topic=tp.topic,
         topic_id=tp.topic_id,
         partition=tp.partition,
         base=plan.base,
         end=plan.boundary,
-        segments=(*segments, *written[len(plan.merges) :]),
-        cleanings=plan.cleanings,
+        segments=segments,
+        cleanings=cleanings,
+        replaced=replaced_by(plan.chain, plan.manifest, segments, now_ms, site.vacuum),
+        blobs=late_blobs((entry for runs in plan.runs for entry in runs), now_ms, site.vacuum),
     )

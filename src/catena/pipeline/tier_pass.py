@@ -27,7 +27,7 @@ from catena.pipeline.tasks.segments import SegmentPlan, SegmentsPlan, SegmentsRe
 from catena.pipeline.tier import TierJob, TierPlan
 from catena.pipeline.work import TaskFailed, Work
 from catena.runtime.tasks import map_bounded
-from catena.types import Offset, Version
+from catena.types import Offset, TopicPartition, Version
 
 T = TypeVar("T")
 
@@ -207,7 +207,8 @@ class TierPass:
         """What each plan has become; a text says why it failed."""
         if not plans:
             return []
-        groups = list(group_by_size(plans, self._settings.task_bytes))
+        order = in_turns(plans)
+        groups = list(group_by_size([plans[number] for number in order], self._settings.task_bytes))
 
         def done(number: int, _: bytes | TaskFailed) -> None:
             self._tell(bytes_done=sum(plan.size for plan in groups[number]))
@@ -222,7 +223,8 @@ class TierPass:
                 continue
             for each in _result.decode(result).segments:
                 found.append(each.info if isinstance(each, SegmentWritten) else each.error)
-        return found
+        by_number = dict(zip(order, found, strict=True))
+        return [by_number[number] for number in range(len(plans))]
 
     def _tell(self, partitions_done: int = 0, bytes: int = 0, bytes_done: int = 0) -> None:
         was = self._progress
@@ -244,6 +246,20 @@ async def _each(places: Sequence[Place], do: Callable[[Place], Awaitable[T]]) ->
             return _report(place, "failed", error=f"{type(error).__name__}: {error}")
 
     return await map_bounded(AT_ONCE, one, places)
+
+
+def in_turns(plans: Sequence[SegmentPlan]) -> list[int]:
+    """Numbers of the plans: the first ones of all partitions, then the second ones, and so on.
+
+    What was written to neighbouring partitions at the same time lies side by side in the same blobs. A task that makes
+    both reads it with one get.
+    """
+    had: dict[TopicPartition, int] = {}
+    turns = []
+    for plan in plans:
+        had[plan.tp] = had.get(plan.tp, 0) + 1
+        turns.append(had[plan.tp])
+    return sorted(range(len(plans)), key=turns.__getitem__)
 
 
 def group_by_size(plans: Sequence[SegmentPlan], max_bytes: int) -> Iterator[list[SegmentPlan]]:

@@ -8,6 +8,8 @@ Writers that die, jobs that are abandoned, merges, trims and deleted topics leav
     4. read what is referred to              `references` says in which order, and why none is missed
     5. raise the incarnation                 from here on no backup from before passes for current
     6. forget topics deleted long ago        what they refer to was not counted in 4; `references` says what stays
+       and producers silent for long         `silent_producers` says why nobody misses them
+       and writes that were never begun      what the meta store has of them; `virtual_log.intents` says why
     7. delete what is in 3 and not in 4      by tasks, in bulk
 
 **Why it is safe.** Names are drawn anew for each object, so one that is listed is never written again. Take one that is
@@ -23,6 +25,10 @@ listed and that step 4 has not found:
 So what is an orphan once is one for ever. Step 7 needs no further look, whatever happens meanwhile and however long
 vacuum sleeps before it; racing vacuums delete the same objects. A reader that still has an old chain misses an object,
 reads the chain again and finds the records where they are now.
+
+**What was replaced stays for a while.** Tiering, merging and compaction take objects out of use that may be old by
+then, and queries that were planned a moment before name them. Step 4 counts them as referred to for `longest_job_ms`:
+see `replaced`. So a plan can be read for so long, whatever jobs and vacuums do meanwhile, but for what is trimmed.
 
 **The listing may be made again**, by Spark, when a worker that held a part of it is lost; even after step 4. What has
 come since is younger than the cutoff, which is fixed, and so the second listing has nothing that the first did not.
@@ -42,7 +48,7 @@ objects are deleted, and a topic's tombstone goes last.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import Literal, NamedTuple, TypeAlias
@@ -53,12 +59,14 @@ from catena.errors import ConfigError, NeedsOperator, RetryLater
 from catena.meta import keys
 from catena.pipeline.references import AT_ONCE, References, Topics, find_topics, forget_topic, has_leftovers
 from catena.pipeline.settings import VacuumSettings
+from catena.pipeline.silent_producers import forget_silent
 from catena.pipeline.site import Place, Site
 from catena.pipeline.tasks.deleting import DeletingPlan
 from catena.pipeline.tasks.listing import Kind, ListingPlan, kind_of
 from catena.pipeline.work import Row, Table, TaskFailed, Usage, Work
 from catena.runtime.tasks import map_bounded
 from catena.virtual_log.incarnation import Incarnation, check_incarnation, raise_incarnation
+from catena.virtual_log.intents import forget_unpublished
 from catena.virtual_log.topics import TopicRecord
 from catena.virtual_log.vacuum_grace import publish_grace
 
@@ -71,6 +79,9 @@ ROUND_S = 2.0
 ROUND_BULKS_MAX = 64
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
+FORGOTTEN_MAX = 100_000
+FORGOTTEN_OF_ONE = 1_000
+"""Of one partition so many producers are forgotten at a time, and of all so many, and those of PARTITIONS_AT_ONCE."""
 IN_VAIN_MAX = 30
 """Rounds in a row in which a store that throttles has deleted nothing: half an hour."""
 
@@ -110,6 +121,10 @@ class VacuumReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why, of the first one."""
     forgotten_topics: tuple[str, ...]
     """Deleted long ago: what the meta store still had of them, fences aside, is deleted now, or would be."""
+    forgotten_producers: int = 0
+    """Records of producers that have been silent for long, which are deleted now, or would be."""
+    forgotten_writes: int = 0
+    """Large writes that nobody has begun: what the meta store has of them is deleted now, or would be."""
     executors: dict[str, Usage]
     """By who did the tasks: what they asked of the object store."""
     driver: Usage = Usage()
@@ -151,6 +166,13 @@ async def vacuum(
     return await _Vacuum(site, work, settings, show, should_stop).run(dry_run)
 
 
+class _Silent(NamedTuple):
+    """Records of the meta store that go because nobody will ask for them."""
+
+    producers: int = 0
+    writes: int = 0
+
+
 class _Vacuum:
     def __init__(
         self,
@@ -173,6 +195,8 @@ class _Vacuum:
         self._error = ""
         self._forgotten: list[TopicRecord] = []
         """Or to be so: for the first time, or because something has come late."""
+        self._silent = _Silent()
+        """What was forgotten, or is to be so."""
         self._trouble = ""
         """Why something had to be tried again."""
 
@@ -185,13 +209,15 @@ class _Vacuum:
         self._tell("listing")
         async with self._work.table("listing", _listing_plans(self._settings, cutoff_ms)) as table:
             topics = await find_topics(site.meta, cutoff_ms)
-            await self._read_references(table, topics)
+            await self._read_references(table, topics, started_at_ms - self._settings.longest_job_ms)
             await self._find_forgotten(topics)
+            silent = await self._forget_silent(topics, cutoff_ms, dry_run=True)
             if not self._stopped and dry_run:
+                self._silent = silent
                 async for rows in table.rows():
                     self._count(rows)
             elif not self._stopped:
-                await self._collect(table, topics, since)
+                await self._collect(table, topics, since, cutoff_ms if any(silent) else None)
             counts = table.counts
         seen = sum(amount.objects for amount in self._orphans.values())
         return VacuumReport(
@@ -210,18 +236,16 @@ class _Vacuum:
             failed=self._failed,
             error=self._error,
             forgotten_topics=tuple(topic.name for topic in self._forgotten),
+            forgotten_producers=self._silent.producers,
+            forgotten_writes=self._silent.writes,
             executors={str(executor): usage for executor, usage in self._work.usage.items()},
         )
 
-    async def _read_references(self, table: Table, topics: Topics) -> None:
-        references = References(self._site, table.remove)
+    async def _read_references(self, table: Table, topics: Topics, replaced_since_ms: int) -> None:
+        references = References(self._site, table.remove, replaced_since_ms)
         await references.read_writes()
         total = sum(topic.partitions for topic in topics.referring)
-        places = (
-            Place(topic.partition(number), topic.kind)
-            for topic in topics.referring
-            for number in range(topic.partitions)
-        )
+        places = _places(topics)
         done = 0
         while group := list(islice(places, PARTITIONS_AT_ONCE)):
             if self._is_to_stop():
@@ -237,10 +261,25 @@ class _Vacuum:
         late = [topic for topic, is_left in zip(topics.forgotten, left, strict=True) if is_left]
         self._forgotten = [*topics.expired, *late]
 
-    async def _collect(self, table: Table, topics: Topics, since: Incarnation) -> None:
+    async def _forget_silent(self, topics: Topics, cutoff_ms: int, dry_run: bool) -> _Silent:
+        meta, now_ms, places = self._site.meta, self._site.clock.now_ms(), _places(topics)
+        producers = 0
+        while producers < FORGOTTEN_MAX and (group := list(islice(places, PARTITIONS_AT_ONCE))):
+            if self._is_to_stop():
+                break
+            found = await map_bounded(
+                AT_ONCE, lambda place: forget_silent(meta, place.tp, now_ms, FORGOTTEN_OF_ONE, dry_run), group
+            )
+            producers += sum(found)
+        if self._is_to_stop():
+            return _Silent(producers)
+        return _Silent(producers, await forget_unpublished(meta, cutoff_ms, FORGOTTEN_MAX, dry_run))
+
+    async def _collect(self, table: Table, topics: Topics, since: Incarnation, silent_before_ms: int | None) -> None:
+        """`silent_before_ms`: the cutoff, if anything silent was found."""
         async with aclosing(_bulks(table, min(BULK, self._settings.objects_per_s))) as bulks:
             first = await anext(bulks, None)
-            if first is None and not self._forgotten and not topics.over:
+            if first is None and not self._forgotten and not topics.over and silent_before_ms is None:
                 return  # and so an idle cluster stays as it is
             raised = await raise_incarnation(self._site.meta, self._site.objects, self._site.clock, since)
             await self._check_clock()
@@ -248,6 +287,8 @@ class _Vacuum:
                 await forget_topic(self._site.meta, topic)
             for topic in topics.over:
                 await self._site.meta.delete(keys.deleted(topic.topic_id))
+            if silent_before_ms is not None:
+                self._silent = await self._forget_silent(topics, silent_before_ms, dry_run=False)
             if first is not None:
                 await self._delete(first, bulks, raised)
 
@@ -336,6 +377,12 @@ def _listing_plans(settings: VacuumSettings, cutoff_ms: int) -> list[bytes]:
     starts = [f"{number:0{settings.wal_digits}x}" for number in range(16**settings.wal_digits)]
     prefixes = [keys.WAL_BLOBS + start for start in starts] + [f"{keys.ROOT}/{digit}" for digit in digits]
     return [msgspec.json.encode(ListingPlan(prefix, cutoff_ms)) for prefix in prefixes]
+
+
+def _places(topics: Topics) -> Iterator[Place]:
+    for topic in topics.referring:
+        for number in range(topic.partitions):
+            yield Place(topic.partition(number), topic.kind)
 
 
 async def _bulks(table: Table, size: int) -> AsyncGenerator[list[Row], None]:

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from catena.counting import OperationCounts
 from catena.errors import NeedsOperator, RetryLater
-from catena.objects.counted import OperationCounts
 from catena.pipeline.tasks import RunTask, TaskContext, listing, run_task
 from catena.runtime.tasks import map_bounded
 

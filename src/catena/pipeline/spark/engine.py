@@ -18,8 +18,9 @@ class Engine(Protocol):
     def inbox(self, deliver: Callable[[EarlyAnswers], None]) -> Any:
         """An accumulator, if there are any; `deliver` is called in a thread of PySpark's, and MUST NOT raise."""
 
-    def begin(self, tag: str) -> None:
-        """What this thread starts from now on bears the tag."""
+    def begin(self, tag: str, pool: str) -> None:
+        """What this thread starts from now on bears the tag, and shares the slots with other pools evenly, where Spark
+        is ours: none waits for all that others have asked for before."""
 
     def end(self, tag: str) -> None: ...
 
@@ -37,10 +38,11 @@ class DriverEngine:
     def inbox(self, deliver: Callable[[EarlyAnswers], None]) -> Any:
         return self._spark.accumulator([], Inbox(deliver))
 
-    def begin(self, tag: str) -> None:
+    def begin(self, tag: str, pool: str) -> None:
         # Not SparkSession.addTag: that one's jobs are not found again by interruptTag.
         self._spark.setInterruptOnCancel(True)
         self._spark.addJobTag(tag)
+        self._spark.setLocalProperty("spark.scheduler.pool", pool)
 
     def end(self, tag: str) -> None:
         self._spark.removeJobTag(tag)
@@ -65,7 +67,7 @@ class ConnectEngine:
     def inbox(self, deliver: Callable[[EarlyAnswers], None]) -> Any:  # noqa: ARG002
         return None
 
-    def begin(self, tag: str) -> None:
+    def begin(self, tag: str, pool: str) -> None:  # noqa: ARG002
         self._session.addTag(tag)
 
     def end(self, tag: str) -> None:

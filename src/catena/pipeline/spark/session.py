@@ -184,6 +184,7 @@ def _conf(master: str, folder: Path, java: Java, options: Mapping[str, str], sho
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.task.maxFailures": str(TRIES),
+        "spark.scheduler.mode": "FAIR",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",

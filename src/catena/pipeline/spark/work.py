@@ -4,6 +4,9 @@
 
 Only plans and answers go through Spark; the bytes of the log go from the object store to the worker and back.
 
+Tasks of the same name form a pool, and pools share the slots evenly: a table that is to be fresh does not wait behind
+all tasks of an audit.
+
 A worker or executor that dies is Spark's business: it tries the task again. After three tries it gives the whole job up
 for the sake of one plan, which needs more memory than there is, say. The plans without an answer are then given to
 Spark again in two halves, and so on, until that one is alone and fails alone.
@@ -27,7 +30,7 @@ from catena.pipeline.spark.table import SparkTable
 from catena.pipeline.spark.worker import ANSWERS_SCHEMA, Answer, Job, decode_answer
 from catena.pipeline.tasks import OpenObjects, RunTask, run_task
 from catena.pipeline.work import Executor, Table, TaskFailed, Usage
-from catena.runtime import Entropy, SystemEntropy
+from catena.runtime import Entropy, SystemEntropy, shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +116,7 @@ class SparkWork:
     @asynccontextmanager
     async def table(self, task: str, plans: Sequence[bytes]) -> AsyncIterator[Table]:
         tag = self._entropy.hex_id()
-        table = SparkTable(self._session, functools.partial(self._in_thread, tag))
+        table = SparkTable(self._session, functools.partial(self._in_thread, tag, task))
         try:
             await table.fill(Job(tag, task, self._run, self._store, None), plans, self._add_usage)
             yield table
@@ -140,27 +143,27 @@ class SparkWork:
 
     async def _run_job(self, run: _Run, numbers: Sequence[int]) -> Exception | None:
         """Whatever is known of the plans at its end is in the run's results; returned is why Spark gave it up."""
-        answers = await self._blocking(run.name, lambda: self._collect(run, numbers))
+        answers = await self._blocking(run.name, run.task, lambda: self._collect(run, numbers))
         for number, answer in [] if isinstance(answers, _GaveUp) else answers:
             self._answered(run, number, answer)
         if run.trouble is not None:
             raise run.trouble
         return answers.error if isinstance(answers, _GaveUp) else None
 
-    async def _in_thread(self, tag: str, do: Callable[[], T]) -> T:
-        result = await self._blocking(tag, do)
+    async def _in_thread(self, tag: str, task: str, do: Callable[[], T]) -> T:
+        result = await self._blocking(tag, task, do)
         if isinstance(result, _GaveUp):
             message = f"Spark gave it up after {TRIES} tries: {first_line(result.error)}"
             raise RetryLater(message) from result.error
         return result
 
-    async def _blocking(self, tag: str, do: Callable[[], T]) -> T | _GaveUp:
+    async def _blocking(self, tag: str, task: str, do: Callable[[], T]) -> T | _GaveUp:
         """In a thread. Cancelled, it ends what Spark does for it; nobody is there then to catch an error of Spark's,
         so these are returned."""
 
         def tagged() -> T | _GaveUp:
             try:
-                self._engine.begin(tag)
+                self._engine.begin(tag, task)
                 try:
                     return do()
                 finally:
@@ -172,7 +175,7 @@ class SparkWork:
             raise RetryLater("Spark has ended, and a new session has to be opened")
         job = asyncio.wrap_future(self._jobs.submit(tagged))
         try:
-            return await asyncio.shield(job)
+            return await shielded(job)
         except asyncio.CancelledError:
             await self._cancel(tag, job)
             raise
@@ -182,7 +185,7 @@ class SparkWork:
         for _ in range(CANCEL_TRIES):
             try:
                 await asyncio.wrap_future(self._control.submit(self._engine.cancel, tag))
-                await asyncio.wait_for(asyncio.shield(job), CANCEL_PAUSE_S)
+                await asyncio.wait_for(shielded(job), CANCEL_PAUSE_S)
             except TimeoutError:
                 continue
             except Exception:
@@ -279,8 +282,8 @@ async def open_spark_work(
 
     opening = thread.submit(enter)
     try:
-        yield await asyncio.shield(asyncio.wrap_future(opening))
+        yield await shielded(asyncio.wrap_future(opening))
     finally:
         # Behind the opening, which goes on if only its caller was cancelled.
-        await asyncio.shield(asyncio.wrap_future(thread.submit(session.close)))
+        await shielded(asyncio.wrap_future(thread.submit(session.close)))
         thread.shutdown()

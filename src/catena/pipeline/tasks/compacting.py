@@ -10,6 +10,10 @@ A stage hands over by scratch objects (`scratch`). What a task holds is bounded 
 
 A record is lost if a later stage does not get what an earlier one found: so what is rewritten is counted. Every
 survivor has to be found among the records, else nothing is written.
+
+A batch that can't be decoded (`columns.walked_batches`) stays where it is, byte for byte, and the others are compacted.
+The first stage tells which ones it has not looked into; if the third, on another machine perhaps, looks into one of
+these, or into one less, nothing is written.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import msgspec
 import numpy as np
 
 from catena.columns.gather import Body
-from catena.columns.last_of_keys import LastOfKeys, find_last, merged
+from catena.columns.last_of_keys import KeyFinder, LastOfKeys, merged
 from catena.columns.thinning import Thinner
 from catena.errors import Conflict, Corrupt
 from catena.formats import segment as segments
@@ -35,7 +39,6 @@ from catena.pipeline.tasks.bodies import read_bodies
 from catena.pipeline.tasks.compact_plans import (
     KeysFound,
     KeysPlan,
-    OfJob,
     RewritePlan,
     Rewritten,
     SurvivorsFound,
@@ -50,10 +53,6 @@ from catena.pipeline.tasks.scratch import (
     write_parts,
 )
 from catena.types import ABSENT, Buffer
-
-MERGED_ROWS = 1_000_000
-"""So many more keys are held before those that are there twice are let go."""
-
 
 _keys_plan = msgspec.json.Decoder(KeysPlan)
 _survivors_plan = msgspec.json.Decoder(SurvivorsPlan)
@@ -73,37 +72,40 @@ async def run_rewrite(context: TaskContext, plan: bytes) -> bytes:
 
 
 async def find_keys(context: TaskContext, plan: KeysPlan) -> KeysFound:
-    found: list[LastOfKeys] = []
-    rows = 0
+    finder = KeyFinder(plan.tp, plan.job.encode())
     async for body in _bodies(context.objects, plan.segments):
-        for part in find_last([body], plan.tp, plan.job.encode()):
-            found.append(part)
-            rows += part.rows
-        if rows > MERGED_ROWS:
-            found, rows = [merged(found)], 0
-    parts = await write_parts(context.objects, _scratch(context, plan), _buckets(merged(found), plan.buckets))
-    return KeysFound(parts)
+        finder.add(body)
+    buckets = divide(finder.finish(), plan.buckets)
+    parts = await write_parts(context.objects, plan, context.entropy.hex_id(), map(pack_keys, buckets))
+    return KeysFound(parts, finder.opaque)
 
 
 async def find_survivors(context: TaskContext, plan: SurvivorsPlan) -> SurvivorsFound:
-    last = merged([unpack_keys(body) for body in await read_parts(context.objects, plan.parts)])
+    found = [unpack_keys(body) for body in await read_parts(context.objects, plan, plan.parts)]
+    if any(left.marked[-1] >= right.marked[0] for left, right in pairwise(found)):
+        raise Corrupt(f"{plan.tp}: keys of scratch are not in the order of offsets")
+    last = merged(found)
     goes = last.is_tombstone & (last.offset < plan.tombstones_below)
-    offsets = np.sort(last.offset[~goes])
+    offsets = last.offset[~goes]
     bounds = np.searchsorted(offsets, plan.ends).tolist()
     groups = [offsets[start:end] for start, end in pairwise([0, *bounds])]
     if bounds[-1] != len(offsets):
         raise Corrupt(f"{plan.tp}: keys of scratch lie beyond offset {plan.ends[-1]}")
-    parts = ((len(group), pack_offsets(group)) for group in groups)
-    told = await write_parts(context.objects, _scratch(context, plan), parts)
-    return SurvivorsFound(told, last.rows, int(goes.sum()))
+    parts = await write_parts(context.objects, plan, context.entropy.hex_id(), map(pack_offsets, groups))
+    return SurvivorsFound(parts, last.rows, int(goes.sum()))
 
 
 async def rewrite(context: TaskContext, plan: RewritePlan) -> Rewritten:
-    survivors = unpack_offsets(await read_parts(context.objects, plan.survivors))
+    survivors = unpack_offsets(await read_parts(context.objects, plan, plan.survivors))
     thinner = Thinner(plan.tp)
     async for body in _bodies(context.objects, plan.segments):
         thinner.add(body, survivors)
     batches = thinner.finish()
+    if thinner.opaque != plan.opaque:
+        raise Corrupt(
+            f"{plan.tp}: the stages of a compaction do not agree on which batches can't be decoded, {plan.opaque} and "
+            f"{thinner.opaque}: do all workers run the same release?"
+        )
     if thinner.survivors != len(survivors):
         first, last = plan.segments[0].base, plan.segments[-1].end - 1
         raise Corrupt(
@@ -143,13 +145,12 @@ async def _bodies(objects: ObjectStore, infos: tuple[SegmentInfo, ...]) -> Async
             yield Body(data, offset, Source(info.key, position))
 
 
-def _buckets(last: LastOfKeys, buckets: int) -> Iterator[tuple[int, bytes]]:
-    """`last` is in the order of hashes, and so are buckets: each has as many of the possible ones."""
-    edges = [-(-(number << 64) // buckets) for number in range(1, buckets)]
-    bounds = [0, *np.searchsorted(last.high, np.array(edges, np.uint64)).tolist(), last.rows]
-    for start, end in pairwise(bounds):
-        yield end - start, pack_keys(LastOfKeys(*(column[start:end] for column in last)))
-
-
-def _scratch(context: TaskContext, plan: OfJob) -> str:
-    return keys.segment(plan.tp, plan.job, context.entropy.hex_id())
+def divide(last: LastOfKeys, buckets: int) -> Iterator[LastOfKeys]:
+    """By the hash of the key: in each there are as many of the possible ones. Rows stay in their order."""
+    half = np.uint64(32)
+    bucket = (last.high >> half) * np.uint64(buckets) >> half
+    # Numbers so small numpy sorts by counting.
+    order = np.argsort(bucket.astype(np.uint16 if buckets <= 1 << 16 else np.uint32), kind="stable")
+    ends = np.cumsum(np.bincount(bucket.astype(np.int64), minlength=buckets)).tolist()
+    for start, end in pairwise([0, *ends]):
+        yield last.take(order[start:end])
