@@ -13,8 +13,11 @@ from catena.errors import Contended
 from catena.queries import fresh
 from catena.queries.fresh import Fresh, look
 from catena.tables import planning
-from catena.tables.committer import DataFile, TableState
+from catena.tables.columns import typed
+from catena.tables.committer import Change, DataFile, Owner, TableState
+from catena.tables.settings import TableFormat
 from catena.tables.storage import TableOpener
+from catena.types import TopicId
 from tests.tables.world import World, opened_world
 
 FORMATS = ["delta", "iceberg"]
@@ -124,6 +127,24 @@ async def test_what_came_into_the_table_and_was_trimmed_between_the_looks(
     monkeypatch.setattr(planning, "look", later)
     found = await see(world)
     assert (offsets(found), found.losses) == (Counter((0, at) for at in range(3)), [])
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+async def test_a_table_that_another_topic_takes_during_the_look(world: World, kind: TableFormat) -> None:
+    """A driver of a deleted topic of that name may come late, and make its table when the new topic has none yet."""
+    await world.create(format=kind)
+    await world.append([b"1", b"2"])
+    opener = world.driver(is_new=True).opener
+    await opener.open(await world.topic(), kind)  # the name is free
+    late = opener.committer("orders", Owner("orders", TopicId("f" * 32), 1), kind)
+    file = DataFile("day=2023-11-14/late.parquet", "2023-11-14", 2, 100)
+    await late.commit(await late.create(typed([])), Change([file], progress={0: 2}))
+    found = await see(world, opener)
+    assert (found.files, found.losses) == ([], ())
+    assert offsets(found) == Counter([(0, 0), (0, 1)])
+    await world.build(world.driver(is_new=True))
+    found = await see(world, opener)
+    assert (len(found.files), offsets(found)) == (1, Counter([(0, 0), (0, 1)]))
 
 
 async def test_what_was_trimmed_unread_is_told(world: World) -> None:

@@ -29,6 +29,7 @@ def test_what_is_not_said() -> None:
     assert stream.start == Limit("startingOffsets", Edge.LATEST)
     assert batch.end == stream.end == Limit("endingOffsets", Edge.LATEST)
     assert batch.fail_on_data_loss
+    assert batch.fail_on_undecodable_batch
     assert not batch.latest_if_no_match
     assert not batch.include_headers
     assert batch[5:8] == (None, None, None)
@@ -42,6 +43,7 @@ def test_everything_said() -> None:
             "ASSIGN": '{"orders": [2, 0, 2], "none": []}',
             "startingoffsets": ' {"orders": {"0": 23, "2": -2}} ',
             "FailOnDataLoss": "FALSE",
+            "failOnUndecodableBatch": "false",
             "maxOffsetsPerTrigger": "100",
             "minPartitions": "7",
             "maxRecordsPerPartition": " 9 ",
@@ -58,6 +60,7 @@ def test_everything_said() -> None:
     assert options.subscription == Assigned({"orders": (0, 2)})
     assert options.start == Limit("startingOffsets", AtOffsets({"orders": {0: 23, 2: -2}}))
     assert not options.fail_on_data_loss
+    assert not options.fail_on_undecodable_batch
     assert options.latest_if_no_match
     assert options.include_headers
     assert options[5:8] == (100, 7, 9)

@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import functools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from catena.formats.wal_blob import BYTES_BATCH_V1
 from catena.loglets.base import Extent
 from catena.objects.memory import MemoryObjects
 from catena.runtime import SystemClock
-from catena.source.reading import fetch_extents, group, read_split
+from catena.source import reading
+from catena.source.reading import GROUPS_AHEAD, fetch_extents, group, read_ahead, read_split
 from catena.source.splitting import Split
 from catena.testing.contracts.loglet import make_entry
 from catena.types import Buffer, TopicId
@@ -147,3 +149,62 @@ async def test_an_object_that_vacuum_has_collected() -> None:
     with pytest.raises(DataLoss, match=r"orders/3, offsets 0 to 3: object object-1 does not exist; vacuum") as raised:
         await values(split, objects)
     assert isinstance(raised.value.__cause__, ObjectMissing)
+
+
+class Downloads:
+    """Groups that were begun, in their order; none of them comes before it is asked for."""
+
+    def __init__(self, objects: MemoryObjects) -> None:
+        self._objects = objects
+        self.begun: list[Waiting] = []
+
+    def begin(self, extents: Sequence[Extent]) -> Future[Sequence[Buffer]]:
+        self.begun.append(Waiting(self._objects, extents))
+        return self.begun[-1]
+
+
+class Waiting(Future[Sequence[Buffer]]):
+    def __init__(self, objects: MemoryObjects, extents: Sequence[Extent]) -> None:
+        super().__init__()
+        self._work = fetch_extents(objects, extents)
+
+    def result(self, timeout: float | None = None) -> Sequence[Buffer]:
+        if not self.done():
+            self.set_result(asyncio.run(self._work))
+        return super().result(timeout)
+
+    def cancel(self) -> bool:
+        self._work.close()
+        return super().cancel()
+
+
+async def test_some_groups_are_under_way_while_one_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "AHEAD_EXTENTS", 2)
+    split, objects = await stored(*[bytes(make_entry(f"{number}", "x").data) for number in range(20)])
+    downloads = Downloads(objects)
+
+    def read() -> list[bytes]:
+        batches = read_ahead(split, ["value"], downloads.begin)
+        return [value for batch in batches for value in batch["value"].to_pylist()]
+
+    assert await asyncio.to_thread(read) == [value for number in range(20) for value in (b"%d" % number, b"x")]
+    assert len(downloads.begun) == 10
+
+    downloads = Downloads(objects)
+    groups = reading._downloads_ahead(split.extents, downloads.begin)
+    for number in range(3):
+        extents, _ = next(groups)
+        assert [each.offset for each in extents] == [4 * number, 4 * number + 2]
+        assert len(downloads.begun) == number + 1 + GROUPS_AHEAD
+    groups.close()  # type: ignore[attr-defined]
+    assert [each.cancelled() for each in downloads.begun] == [False] * 3 + [True] * GROUPS_AHEAD
+    for each in downloads.begun[:3]:
+        each.cancel()
+
+
+async def test_what_is_gone_ahead_is_told_when_it_is_reached() -> None:
+    good = bytes(make_entry("a", "b").data)
+    split, objects = await stored(good, good)
+    await objects.delete(["object-1"])
+    with pytest.raises(DataLoss, match=r"orders/3, offsets 0 to 3: object object-1 does not exist; .* load it again"):
+        await asyncio.to_thread(lambda: list(read_ahead(split, ["value"], Downloads(objects).begin)))

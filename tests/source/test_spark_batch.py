@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import catena
+from catena.formats.record_batch import parse_header
+from catena.loglets.base import Entry
+from tests.columns.nonsense import nonsense
 from tests.source.world import START_MS, Row, fill, rows_in, tier
 from tests.sparks import LOCAL, Sparks
 
@@ -80,6 +83,28 @@ async def _create(folder: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_batch_that_can_not_be_decoded(spark: SparkSession, tmp_path: Path) -> None:
+    """An error that says where, unless it is to be left out; then counts agree, whatever they need to read."""
+    asyncio.run(fill(tmp_path, partitions=1))
+    before = len(asyncio.run(rows_in(tmp_path)))
+    asyncio.run(append_nonsense(tmp_path))
+    asyncio.run(fill(tmp_path, partitions=1, start=50))
+    with pytest.raises(Exception, match=f"topic orders, partition 0, the batch at offset {before}, object "):
+        load(spark, tmp_path).select("value").collect()
+    lenient = load(spark, tmp_path, failOnUndecodableBatch=False)
+    offsets = [*range(before), *range(before + 3, 2 * before + 3)]
+    assert sorted(row.offset for row in lenient.collect()) == offsets
+    assert lenient.count() == len(offsets)
+    narrow = load(spark, tmp_path, "offset bigint", failOnUndecodableBatch=False)
+    assert narrow.count() == len(offsets)
+
+
+async def append_nonsense(folder: Path) -> None:
+    async with catena.open(folder) as log:
+        data = nonsense(3)
+        await log.node.open_log(await log.topic("orders"), 0).append(Entry(parse_header(data), data))
+
+
 def test_limits(spark: SparkSession, tmp_path: Path) -> None:
     asyncio.run(fill(tmp_path))
 

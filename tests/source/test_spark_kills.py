@@ -117,7 +117,7 @@ def test_each_record_is_copied_once(settings: Settings, tmp_path: Path, kills: i
             found = [row for row in copied if row.partition == partition]
             assert found == [row for row in expected if row.partition == partition][: len(found)], f"kill {number}"
     driver = drivers.start("now")
-    assert driver.stdout is not None
-    assert driver.stdout.read().endswith(b"ended\n")
-    assert driver.wait(START_MAX_S) == 0
+    told, _ = driver.communicate(timeout=START_MAX_S)
+    assert told.endswith(b"ended\n")
+    assert driver.returncode == 0
     assert asyncio.run(_rows(settings, "copy")) == asyncio.run(_rows(settings, "orders"))

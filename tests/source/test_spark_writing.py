@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,11 +86,12 @@ def test_all_columns(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def copy(spark: SparkSession, folder: Path, sink: str = "catena", limit: int = 20, **options: Any) -> None:
-    """Stream what is in `orders` into `copy`, partition by partition, to the end."""
+    """Stream what is in `orders` into `copy`, partition by partition, to the end; in one batch before Spark 4.2, whose
+    sources have no limits."""
+    limits = {"maxOffsetsPerTrigger": limit} if find_spec("pyspark.sql.streaming.datasource") is not None else {}
     frame = (
         spark.readStream.format("catena")
-        .options(data=str(folder), subscribe="orders", startingOffsets="earliest", includeHeaders="true")
-        .option("maxOffsetsPerTrigger", limit)
+        .options(data=str(folder), subscribe="orders", startingOffsets="earliest", includeHeaders="true", **limits)
         .load()
     )
     query = (

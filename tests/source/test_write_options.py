@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from catena.errors import ConfigError
@@ -46,6 +48,14 @@ def test_an_application_writes_each_version_once_to_each_topic() -> None:
     assert writer(txnAppId="app", topic="a") != writer(txnAppId="app", topic="b")
     assert writer(txnAppId="app", topic="a") == writer(txnAppId="app", topic="a")
     assert writer(txnAppId="app") == "app"
+    assert writer(txnAppId="x orders") != writer(txnAppId="x", topic="orders")
     long = writer(txnAppId="a" * 200, topic="t" * 200)
     assert long is not None
     assert len(long) == 64
+
+
+def test_writers_are_told_apart() -> None:
+    apps = ["".join(letters) for size in range(1, 6) for letters in itertools.product("a ", repeat=size)]
+    pairs = list(itertools.product(apps, (None, "a", "aa")))
+    writers = {WriteOptions(topic, app, 1, None, None).writer for app, topic in pairs}
+    assert len(writers) == len(pairs) > 100

@@ -1,4 +1,4 @@
-"""Property tests have no deadline per example. Where a library of tables is missing, none of these is run."""
+"""Where a library of tables is missing, none of these is run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 NEEDED = ("pyarrow", "deltalake", "pyiceberg", "fastavro", "google.protobuf")
 

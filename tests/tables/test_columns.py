@@ -35,9 +35,10 @@ def test_the_day_of_a_time(microseconds: int) -> None:
 
 
 def test_more_columns() -> None:
-    wanted = typed([pa.field("value", pa.string()), pa.field("new", pa.int64())])
-    more = evolved(RAW, wanted)
+    fields = [pa.field("value", pa.string()), pa.field("new", pa.int64())]
+    more = evolved(RAW, fields)
     assert more.names == ["_catena", "key", "value", "new", "day"]
     assert more.field("value").type == pa.binary(), "what is there keeps its type"
-    assert evolved(more, RAW).equals(more)
+    assert evolved(more, fields).equals(more, check_metadata=True)
     assert [field.name for field in value_fields(more)] == ["value", "new"]
+    assert typed(fields).names == more.names

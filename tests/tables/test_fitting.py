@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catena.tables.values.fitting import fit
+from catena.tables.naming import labelled
+from catena.tables.values.fitting import as_now, fit
 
 A = pa.struct([("a", pa.int64())])
 AB = pa.struct([("a", pa.int64()), ("b", pa.int64())])
@@ -87,3 +88,61 @@ def test_integers_as_doubles(values: list[int | None]) -> None:
         exact = value is None or abs(value) <= 2**53
         assert (place not in fitted.reasons) == exact
         assert fitted.column[place].as_py() == (value if exact else None)
+
+
+def held(name: str, field: str, kind: pa.DataType) -> pa.Field:
+    return labelled(pa.field(name, kind), field)
+
+
+def test_fields_go_where_they_are_held() -> None:
+    found = pa.struct([("a b", pa.int32()), ("a_b", pa.string())])
+    wanted = pa.struct([held("a_b", "a b", pa.int64()), held("a_b_", "a_b", pa.string()), held("c", "c", pa.bool_())])
+    values = [{"a b": 1, "a_b": "x"}, None, {"a b": None, "a_b": "y"}]
+    made = [{"a_b": 1, "a_b_": "x", "c": None}, None, {"a_b": None, "a_b_": "y", "c": None}]
+    assert fit(pa.array(values, found), wanted) == (pa.array(made, wanted), {})
+    lists = fit(pa.array([values, None, []], pa.list_(found)), pa.list_(wanted))
+    assert (lists.column.to_pylist(), lists.reasons) == ([made, None, []], {})
+    maps = fit(pa.array([[("k", values[0])], None, []], pa.map_(pa.string(), found)), pa.map_(pa.string(), wanted))
+    assert (maps.column.to_pylist(), maps.reasons) == ([[("k", made[0])], None, []], {})
+    swapped = pa.struct([held("a b", "a_b", pa.string()), held("a_b", "a b", pa.int32())])
+    assert fit(pa.array(values, found), swapped).column.to_pylist()[0] == {"a b": "x", "a_b": 1}
+
+
+def test_parts_of_columns_and_what_lies_under_nulls() -> None:
+    """Places are those of the part, and what nobody sees is not looked at."""
+    column = pa.array([[{"a": 9, "b": 9}], [{"a": 1, "b": None}], None, [{"a": 2, "b": 3}], []], pa.list_(AB))
+    fitted = fit(column.slice(1), pa.list_(A))
+    assert (fitted.column.to_pylist(), list(fitted.reasons)) == ([[{"a": 1}], None, None, []], [2])
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()),
+        pa.array([{"a": 1, "b": 5}, {"a": 2, "b": None}], AB),
+        mask=pa.array([True, False]),
+    )
+    assert fit(hidden, pa.list_(A)) == (pa.array([None, [{"a": 2}]], pa.list_(A)), {})
+    maps = pa.array([[("x", 1)], [("y", 2**60)], None, [("z", 3)]], pa.map_(pa.string(), pa.int64()))
+    fitted = fit(maps.slice(1), pa.map_(pa.string(), pa.float64()))
+    assert (fitted.column.to_pylist(), list(fitted.reasons)) == ([None, None, [("z", 3.0)]], [0])
+    keys = fit(pa.array([[("x", 1)], []], pa.map_(pa.string(), pa.int64())), pa.map_(pa.int64(), pa.int64()))
+    assert (keys.column.to_pylist(), list(keys.reasons)) == ([None, []], [0])
+
+
+def test_a_column_of_an_old_file() -> None:
+    old = pa.array([{"a_b": 1}, None], pa.struct([("a_b", pa.int64())]))
+    now = pa.struct([held("a_b", "a b", pa.int64()), held("c", "a_b", pa.int64())])
+    found = as_now(old, now)
+    assert (found.type, found.to_pylist()) == (now, [{"a_b": 1, "c": None}, None])
+    assert as_now(pa.array([1], pa.int64()), pa.int32()).to_pylist() == [1], "as it was before"
+
+
+@given(
+    st.lists(st.none() | st.lists(st.none() | st.tuples(st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))))
+)
+def test_lists_of_structs_as_their_values_are(rows: list[Any]) -> None:
+    values = [None if row is None else [None if x is None else {"a": x[0], "b": x[1]} for x in row] for row in rows]
+    bad = {n for n, row in enumerate(rows) if row and any(x is not None and x[1] is not None for x in row)}
+    fitted = fit(pa.array(values, pa.list_(AB)), pa.list_(A))
+    assert fitted.reasons.keys() == bad
+    assert fitted.column.to_pylist() == [
+        None if n in bad or row is None else [None if x is None else {"a": x[0]} for x in row]
+        for n, row in enumerate(rows)
+    ]

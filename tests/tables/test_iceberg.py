@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.types import StringType
 from sqlalchemy.exc import OperationalError
 
-from catena.errors import OutcomeUnknown, StoreUnavailable
+from catena.errors import OutcomeUnknown, StaleView, StoreUnavailable
 from catena.tables import iceberg
 from catena.tables.committer import Change
 from catena.testing.contracts.tables import loaded, make_file
@@ -59,6 +63,31 @@ async def test_expired_states_take_their_manifests_along(world: World) -> None:
     assert await table.expire(1 << 42) == 3
     assert await metadata() == before - 3, "lists of manifests; the manifests themselves are still used"
     assert len(await world.offsets()) == 4
+
+
+async def test_states_that_expire_while_another_looks_at_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks is told to look again; a file that the table needs now, and that is gone, is no reason for that."""
+    await world.create(format="iceberg")
+    for number in range(3):
+        await world.append([str(number)])
+        await world.build()
+    slow, other = (await world.opened()).table, (await world.opened()).table
+    loop, data_files = asyncio.get_running_loop(), iceberg._data_files
+
+    def meanwhile(*given: Any) -> Iterator[Any]:
+        asyncio.run_coroutine_threadsafe(other.expire(1 << 42), loop).result()
+        return data_files(*given)
+
+    monkeypatch.setattr(iceberg, "_data_files", meanwhile)
+    with pytest.raises(StaleView, match="has moved on"):
+        await slow.in_use(["x"])
+    monkeypatch.undo()
+    assert await slow.in_use(["x"]) == set()
+    objects = world.log.node.objects
+    found = [info.key async for info in objects.list("tables/iceberg/orders/metadata/")]
+    await objects.delete([key for key in found if key.endswith("-m0.avro")])
+    with pytest.raises(StoreUnavailable, match="No such file"):
+        await slow.files()
 
 
 @pytest.mark.parametrize("applied", [False, True])

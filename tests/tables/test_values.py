@@ -18,12 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catena.errors import ConfigError
-from catena.tables.columns import READ, typed
+from catena.tables.columns import READ, evolved, typed
 from catena.tables.values import Decoder, ValueSpec, decoder_of
 from catena.tables.values.proto_text import parse_proto
 from catena.tables.values.protobuf import ProtobufSchema
 from catena.tables.values.rows import convert
-from catena.tables.values.typed import column_names
 
 JSON = {
     "type": "object",
@@ -160,7 +159,7 @@ class TestJson:
             "b": b"hi",
             "lines": [{"sku": "a", "any": '{"z":[1]}'}, None],
             "free": '{"p":1}',
-            "key_": True,
+            "key": True,
             "tree": {"name": "a", "next": '{"name":"b"}'},
         }
         assert empty == null == dict.fromkeys(row)
@@ -336,7 +335,7 @@ class TestProtobuf:
             "parent": b"\x08\x06",
             "took": 2_000_000,
             "by_number": [(3, {"sku": "z", "size": "S"})],
-            "day_": False,
+            "day": False,
         }
         assert empty is not None
         assert (empty["id"], empty["note"], empty["lines"], empty["parent"]) == (0, None, [], None)
@@ -422,24 +421,28 @@ def test_nothing_in_a_value_raises(kind: Any, schema: str) -> None:
     check()
 
 
-def test_schemas_whose_columns_differ_in_case_only() -> None:
-    schemas = {number: json.dumps({"properties": {name: {}}}) for number, name in ((1, "Foo"), (2, "foo"))}
-    with pytest.raises(ConfigError, match="columns Foo and foo of two schemas differ in case only"):
-        decoder_of(ValueSpec("json", "", schemas))
-
-
-def test_names_that_tables_take() -> None:
-    assert column_names(["größe", "名", "É", "é"]) == ["größe", "名", "É", "é_"]
-    assert column_names(["a", "A", "Key", "day", "a b", "a.b", "", "_catena"]) == [
-        "a",
-        "A_",
-        "Key_",
-        "day_",
-        "a_b",
-        "a_b_",
-        "_",
-        "_catena_",
+def test_schemas_whose_fields_differ() -> None:
+    """By case only, within a struct, and by width: all are there, and by their own names."""
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    more = {"type": "object", "properties": {"b b": {"type": "string"}, "a": {"type": "number"}}}
+    schemas = {
+        1: json.dumps({"properties": {"Foo": {}, "x": inner, "l": {"type": "array", "items": inner}}}),
+        2: json.dumps({"properties": {"foo": {}, "x": more, "l": {"type": "array", "items": more}}}),
+    }
+    decoder = decoder_of(ValueSpec("json", "", schemas))
+    assert [field.name for field in decoder.fields] == ["Foo", "x", "l", "foo"]
+    rows, reasons = decoded(
+        decoder,
+        framed(1, b'{"Foo": 1, "x": {"a": 1}, "l": [{"a": 2}, null]}'),
+        framed(2, b'{"foo": 2, "x": {"b b": "s"}, "l": [{"b b": "t"}]}'),
+        framed(2, b'{"x": {"a": 0.5}}'),
+    )
+    assert rows[:2] == [
+        {"Foo": "1", "x": {"a": 1, "b b": None}, "l": [{"a": 2, "b b": None}, None], "foo": None},
+        {"Foo": None, "x": {"a": None, "b b": "s"}, "l": [{"a": None, "b b": "t"}], "foo": "2"},
     ]
+    assert reasons.keys() == {2}
+    assert "x.a is double" in reasons[2] or "a is double, not int64" in reasons[2]
 
 
 def batch_of(*values: bytes | None) -> pa.RecordBatch:
@@ -469,3 +472,20 @@ def test_rows_of_a_table_whose_columns_have_other_types() -> None:
         (3, b"bad", b"k"),
     ]
     assert "column n is int64 in the table" in letters[0]["reason"]
+
+
+def test_fields_go_to_the_columns_that_hold_them() -> None:
+    inner = {"type": "object", "properties": {"a b": {"type": "integer"}, "a_b": {"type": "integer"}}}
+    schema = {"properties": {"a_b": {"type": "integer"}, "key": {"type": "string"}, "x": inner}}
+    decoder = decoder_of(ValueSpec("json", json.dumps(schema)))
+    first = typed([pa.field("a b", pa.int64()), pa.field("x", pa.struct([pa.field("a b", pa.int64())]))])
+    value = b'{"a_b": 1, "key": "k", "x": {"a b": 2, "a_b": 3}}'
+    found = convert(batch_of(value, b'{"x": {}}', b"{}"), decoder, evolved(first, decoder.fields))
+    assert [{name: row[name] for name in ("a_b", "a_b_", "key_", "x")} for row in found.rows.to_pylist()] == [
+        {"a_b": None, "a_b_": 1, "key_": "k", "x": {"a_b": 2, "a_b_": 3}},
+        {"a_b": None, "a_b_": None, "key_": None, "x": {"a_b": None, "a_b_": None}},
+        {"a_b": None, "a_b_": None, "key_": None, "x": None},
+    ]
+    late = convert(batch_of(value, b'{"x": {"a b": 5}}'), decoder, first)
+    assert late.rows["x"].to_pylist() == [{"a_b": 5}]
+    assert "the column has no field a_b" in late.dead_letters["reason"][0].as_py(), "it is nobody else's"

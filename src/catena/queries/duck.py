@@ -1,22 +1,27 @@
 """SQL over topics, by DuckDB in this process: each topic that the query names is a view of its table and its tail.
 
 DuckDB reads the files of a table through Arrow, so that it needs no extension of its own for S3, and only the columns
-and row groups that the query is about.
+and row groups that the query is about. It works on threads of its own, and the event loop is free to do what these
+wait for: downloads of the tail. So no statement is run on the loop's own thread, once topics are in it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from catena.errors import DataLoss, ObjectMissing, Rejected, UnknownTopic
+from catena.errors import DataLoss, Rejected, UnknownTopic
 from catena.node import Node
 from catena.objects.base import ObjectStore
 from catena.queries.fresh import Fresh, look
+from catena.queries.pieces import PieceReader
+from catena.runtime import Disk
 from catena.tables.columns import DAY
 from catena.tables.storage import Storage, TableOpener
 from catena.virtual_log.topics import TopicRecord
@@ -27,25 +32,45 @@ if TYPE_CHECKING:
 
     from catena.queries.rows import TailRows
 
+T = TypeVar("T")
+
 BATCH_ROWS = 10_000
-LOOKS = 5
-"""Until nothing that is to be read is collected meanwhile."""
+END_S = 60.0
+"""For so long a statement that was interrupted may go on."""
 
 
 class Answer(NamedTuple):
     names: Sequence[str]
     batches: Iterator[pa.RecordBatch]
     warnings: Sequence[str]
+    """Complete once all batches were read."""
+
+
+class _View(NamedTuple):
+    topic: str
+    reader: PieceReader
+    tail: TailRows
 
 
 class DuckQueries:
     """Views live as long as it does; each query sees topics as they are when it is asked."""
 
-    def __init__(self, node: Node, objects: ObjectStore, storage: Storage, opener: TableOpener) -> None:
+    def __init__(
+        self,
+        node: Node,
+        objects: ObjectStore,
+        storage: Storage,
+        opener: TableOpener,
+        disk: Disk,
+        skips: bool = False,
+    ) -> None:
+        """`skips`: batches of the tail that can't be decoded are left out, and counted; else they are an error."""
         self._node = node
         self._objects = objects
         self._storage = storage
         self._opener = opener
+        self._disk = disk
+        self._skips = skips
 
     @contextmanager
     def connect(self, folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -59,47 +84,55 @@ class DuckQueries:
         finally:
             connection.close()
 
-    async def run(self, connection: duckdb.DuckDBPyConnection, sql: str, folder: Path) -> Answer:
-        """Raises Rejected with DuckDB's own words where it does not understand the query."""
+    async def run(self, connection: duckdb.DuckDBPyConnection, sql: str, show: Callable[[Answer], T]) -> T:
+        """What `show` makes of the answer, on a thread. Raises Rejected with DuckDB's own words where it does not
+        understand the query."""
         named = _names_in(connection, sql)
         topics = {topic.name: topic for topic in await self._node.topics.list()}
         found = _topics_named(named, topics)
         warnings: list[str] = []
+        views: list[_View] = []
         for number, name in enumerate(sorted(found)):
-            warnings += await self._make_view(connection, topics[name], number, folder / f"{number}.arrow")
-        relation = _answer(connection, sql, [name for name in named if name not in topics])
-        return Answer([] if relation is None else relation.columns, _batches(relation), warnings)
+            view, losses = await self._make_view(connection, topics[name], number)
+            views.append(view)
+            warnings += losses
+        unknown = [name for name in named if name not in topics]
+        ended = threading.Event()
+
+        def ask() -> T:
+            try:
+                relation = _told(lambda: _answer(connection, sql, unknown), views)
+                names = [] if relation is None else relation.columns
+                return show(Answer(names, _batches(relation, views, warnings), warnings))
+            finally:
+                ended.set()
+
+        try:
+            return await self._disk.run(ask)
+        except asyncio.CancelledError:
+            for view in views:
+                view.reader.stop()
+            connection.interrupt()
+            await self._disk.run(ended.wait, END_S)
+            raise
 
     async def _make_view(
-        self, connection: duckdb.DuckDBPyConnection, topic: TopicRecord, number: int, file: Path
-    ) -> list[str]:
-        fresh, tail = await self._read_tail(topic, file)
-        warnings = list(fresh.losses)
-        if tail.left_out:
-            warnings.append(f"{tail.left_out} values of {topic.name} do not fit its columns, and are left out")
+        self, connection: duckdb.DuckDBPyConnection, topic: TopicRecord, number: int
+    ) -> tuple[_View, Sequence[str]]:
+        from catena.queries.rows import TailRows
+
+        fresh = await look(self._node, self._opener, topic)
+        reader = PieceReader(self._node, self._objects, topic)
+        tail = TailRows(fresh, reader, self._skips)
         # No topic has a space in its name.
         table, rest = f"the table {number}", f"the rest {number}"
         connection.register(table, self._dataset(fresh))
-        connection.register(rest, tail.rows)
+        connection.register(rest, tail)
         connection.execute(
             f"create or replace temp view {_quoted(topic.name)} as select * from {_quoted(table)} "
             f"union all by name select * from {_quoted(rest)}"
         )
-        return warnings
-
-    async def _read_tail(self, topic: TopicRecord, file: Path) -> tuple[Fresh, TailRows]:
-        from catena.queries.rows import tail_rows
-
-        missing: ObjectMissing | None = None
-        for _ in range(LOOKS):
-            fresh = await look(self._node, self._opener, topic)
-            try:
-                return fresh, await tail_rows(self._objects, fresh, file)
-            except ObjectMissing as error:
-                missing = error
-        raise DataLoss(
-            f"topic {topic.name}: {missing}; vacuum collects what has moved meanwhile: ask again"
-        ) from missing
+        return _View(topic.name, reader, tail), fresh.losses
 
     def _dataset(self, fresh: Fresh) -> Any:
         import pyarrow.dataset as ds
@@ -187,15 +220,30 @@ def _asked(question: Callable[[], Any]) -> Any:
         raise Rejected(f"sql: {error}") from error
 
 
-def _batches(relation: Any) -> Iterator[pa.RecordBatch]:
-    if relation is None:
-        return  # a statement that has no rows
-    reader = _asked(lambda: relation.to_arrow_reader(BATCH_ROWS))
-    while True:
-        try:
-            yield _asked(reader.read_next_batch)
-        except StopIteration:
-            return
+def _told(question: Callable[[], Any], views: Sequence[_View]) -> Any:
+    """An error of ours comes as it was."""
+    try:
+        return _asked(question)
+    except (DataLoss, Rejected) as error:
+        for view in views:
+            if view.tail.trouble is not None:
+                raise view.tail.trouble from error
+        raise
+
+
+def _batches(relation: Any, views: Sequence[_View], warnings: list[str]) -> Iterator[pa.RecordBatch]:
+    if relation is not None:  # else it is a statement that has no rows
+        reader = _told(lambda: relation.to_arrow_reader(BATCH_ROWS), views)
+        while True:
+            try:
+                yield _told(reader.read_next_batch, views)
+            except StopIteration:
+                break
+    for view in views:
+        if view.tail.left_out:
+            warnings.append(f"{view.tail.left_out} values of {view.topic} do not fit its columns, and are left out")
+        if view.tail.opaque:
+            warnings.append(f"{view.tail.opaque} batches of {view.topic} can't be decoded, and are left out")
 
 
 def _quoted(name: str) -> str:

@@ -16,13 +16,13 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from catena.errors import Contended, OffsetOutOfRange
+from catena.errors import Contended, OffsetOutOfRange, StaleView
 from catena.node import Node
 from catena.runtime.tasks import map_bounded
 from catena.source.planning import OffsetRange
 from catena.source.splitting import Split, cut_by_extents
 from catena.tables import planning
-from catena.tables.columns import RAW, evolved, typed
+from catena.tables.columns import evolved, typed
 from catena.tables.committer import Committer, DataFile, TableState
 from catena.tables.settings import TableConfig
 from catena.tables.storage import TableOpener
@@ -63,10 +63,13 @@ async def look(node: Node, opener: TableOpener, topic: TopicRecord) -> Fresh:
     """Raises UnknownTopic if the topic is deleted meanwhile."""
     config = TableConfig.of(topic.configs)
     value = ValueSpec.of(config)
-    wanted = RAW if value.format == "raw" else typed(decoder_of(value).fields)
+    fields = decoder_of(value).fields
     before: int | None = None
     for _ in range(MAX_TRIES):
-        part = await _table(opener, topic, config) if config.enable else _Part(None, "", [])
+        try:
+            part = await _table(opener, topic, config) if config.enable else _Part(None, "", [])
+        except StaleView:
+            continue  # another topic has got that table: a new look finds another name
         progress = {} if part.state is None else part.state.guards.progress
         lack = planning.plan(topic, progress, await planning.look(node, topic), max_records=1 << 62)
         version = -1 if part.state is None else part.state.version
@@ -77,16 +80,16 @@ async def look(node: Node, opener: TableOpener, topic: TopicRecord) -> Fresh:
             found = await map_bounded(AT_ONCE, functools.partial(_splits, node, topic), lack.ranges)
         except OffsetOutOfRange:
             continue  # trimmed just now
-        schema = wanted if part.state is None else evolved(part.state.schema, wanted)
+        schema = typed(fields) if part.state is None else evolved(part.state.schema, fields)
         splits = [split for each in found for split in each]
         return Fresh(topic, schema, value, part.prefix, part.files, splits, _lost(part, lack.losses))
-    raise Contended(f"topic {topic.name} is trimmed faster than it can be planned")
+    raise Contended(f"topic {topic.name} is trimmed, or its table replaced, faster than it can be planned: ask again")
 
 
 async def _table(opener: TableOpener, topic: TopicRecord, config: TableConfig) -> _Part:
     opened = await opener.open(topic, config.format)
     for _ in range(MAX_TRIES):
-        state = await opened.table.load()
+        state = opener.own(topic, config.format, await opened.table.load())
         if state is None:
             return _Part(None, "", [])
         files = await opened.table.files()

@@ -13,7 +13,6 @@ Bounded: how many plans are made at once, how many extents a plan has, how many 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import re
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -30,6 +29,7 @@ from catena.errors import (
     StoreRefused,
 )
 from catena.http.base import HttpRequest, HttpResponse, Routes, error_response, json_response
+from catena.http.bearer import Bearer, who_are_you
 from catena.node import Node
 from catena.objects.base import ObjectStore, Range, check_key
 from catena.runtime import Clock
@@ -73,7 +73,7 @@ class ReadAccess:
         self._node = node
         self._objects = objects
         self._presign = presign
-        self._token = settings.token.encode()
+        self._bearer = Bearer(settings.token)
         self._secret = links.secret_of(settings.token)
         self._valid_ms = settings.links_valid_ms
         self._clock = clock
@@ -84,11 +84,10 @@ class ReadAccess:
         return {PLAN_PATH: {"POST": self.plan}, links.PATH: {"GET": self.read_object}}
 
     async def plan(self, request: HttpRequest) -> HttpResponse:
-        if not self._token:
+        if not self._bearer:
             return error_response(403, "this node plans no reads for others: give it a token by the setting http.token")
-        if not self._is_known(request):
-            wanted = (("www-authenticate", "Bearer"),)
-            return error_response(401, "reads are planned for those who send the token of this cluster", wanted)
+        if not self._bearer.knows(request):
+            return who_are_you("reads are planned for those who send the token of this cluster")
         try:
             question = msgspec.json.decode(request.body, type=Question)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -104,7 +103,7 @@ class ReadAccess:
             return _trouble(400, error)
 
     async def read_object(self, request: HttpRequest) -> HttpResponse:
-        key = links.key_of(self._secret, request.query, self._clock.now_ms()) if self._token else None
+        key = links.key_of(self._secret, request.query, self._clock.now_ms()) if self._bearer else None
         if key is None:
             return error_response(403, "this link is not valid, or not any more")
         asked = next((value for name, value in request.headers if name == b"range"), b"")
@@ -127,10 +126,6 @@ class ReadAccess:
             return _trouble(409, error)
         where = (("content-range", f"bytes {start}-{start + length - 1}/{size}"),)
         return HttpResponse(206, bytes(data), _OCTETS, where)
-
-    def _is_known(self, request: HttpRequest) -> bool:
-        given = next((value for name, value in request.headers if name == b"authorization"), b"")
-        return hmac.compare_digest(given, b"Bearer " + self._token)
 
     async def _answer(self, question: Question) -> Answer:
         warnings: list[str] = []

@@ -126,7 +126,7 @@ class Adopter:
             if head.done >= version or not written.blobs:
                 return
             mine = mine or await self._body(written)
-            begun = await self._intents.begin(self._app, version, mine)
+            begun = await self._intents.begin(self._app, version, mine, self._forget)
             if isinstance(begun, Done):
                 return
             if await self._finish(begun) and begun.version >= version:
@@ -137,6 +137,14 @@ class Adopter:
     async def find(self) -> WriteHead:
         """How far the application's writes are."""
         return await self._intents.find(self._app)
+
+    async def finish_open(self, older_than_ms: int) -> bool | None:
+        """Finish the write that is under way, if it was begun before this time: True; False: it was abandoned, or is
+        over by now; None: there is none."""
+        head = await self.find()
+        if head.open is None or head.open.created_at_ms >= older_than_ms:
+            return None
+        return await self._finish(head.open)
 
     async def _body(self, written: Written) -> Body:
         """Everything is checked before anything becomes visible."""
@@ -190,6 +198,8 @@ class Adopter:
         """False: it was abandoned, or is not the one that is open any more."""
         body = await self._intents.body(self._app, intent)
         if body is None:
+            if not intent.is_confirmed:
+                await self._intents.abandon(self._app, intent)
             return False
         if not intent.is_confirmed:
             if self._age_ms(body.blobs) > await self._max_age_ms():

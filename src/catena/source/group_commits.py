@@ -14,7 +14,7 @@ import logging
 import struct
 from collections.abc import Sequence
 
-from catena.cluster.view import BROKER, Address, NodeRecord, decode_node
+from catena.cluster.view import Address, NodeRecord, decode_node
 from catena.errors import CatenaError, RetryLater, StoreUnavailable
 from catena.meta import keys
 from catena.meta.base import MetaStore
@@ -114,7 +114,7 @@ async def find_brokers(meta: MetaStore) -> Sequence[NodeRecord]:
     """Those that are alive, as the meta store knows it."""
     records = await meta.scan(keys.NODES, keys.after(keys.NODES))
     nodes = [decode_node(record) for record in records]
-    return [node for node in nodes if BROKER in node.roles and node.listeners]
+    return [node for node in nodes if node.serves and node.listeners]
 
 
 async def ask(address: Address, request: Message) -> Message:

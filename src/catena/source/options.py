@@ -34,6 +34,7 @@ ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 OTHERS = (
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
+    "failOnUndecodableBatch",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "maxRecordsPerPartition",
@@ -131,6 +132,8 @@ class SourceOptions(NamedTuple):
     given: Mapping[str, str]
     commit_group: str | None
     """Of consumers: a stream's progress is committed as its offsets."""
+    fail_on_undecodable_batch: bool
+    """A producer may send a batch that nobody can read, with a right CRC. Nothing is lost then: it is asked apart."""
 
 
 def parse_batch(given: Mapping[str, str]) -> SourceOptions:
@@ -232,6 +235,7 @@ def _parse(options: Given, start: Limit, end: Limit, given: Mapping[str, str], i
         is_stream=is_stream,
         given=dict(given),
         commit_group=_commit_group(options, is_stream),
+        fail_on_undecodable_batch=options.boolean("failOnUndecodableBatch", True),
     )
 
 

@@ -3,8 +3,8 @@
     topics -> bounds -> ranges (planning) -> cut by offsets (splitting) -> extents -> splits
 
 Tails are linearizable: what was acked before a plan was asked for is in it. Logs go on changing meanwhile: what is
-trimmed or deleted between two steps is a loss like any other. What is tiered and vacuumed after its extents were found
-fails the read, with an error that says so.
+trimmed or deleted between two steps is a loss like any other. What is tiered or compacted after its extents were found
+is kept for `pipeline.vacuum.longest_job_ms`; a read that comes later may fail, with an error that says so.
 """
 
 from __future__ import annotations

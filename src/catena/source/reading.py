@@ -1,19 +1,26 @@
 """A split to Arrow: its extents are downloaded in groups of bounded size, several at once, and decoded as they come.
 
+**Read-ahead**: with `read_ahead` some groups are on their way while one is decoded and goes where it is wanted. Small
+groups, several at a time: one large group ahead had fewer requests under way, and was slower than none on a store that
+takes its time. In memory are `GROUPS_AHEAD` of them beside the one that is decoded.
+
 What is in an extent is held against what the plan says: a body that ends early would be records that nobody misses.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from catena.columns.decode import decode
-from catena.columns.gather import Body
+from catena.columns.gather import Body, OpaqueBatch
 from catena.errors import Corrupt, DataLoss, ObjectMissing
 from catena.formats.batch_scan import Source
 from catena.formats.bytes_batch import as_record_batch
@@ -28,27 +35,76 @@ from catena.types import Buffer
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 GROUP_BYTES = 32 << 20
 GROUP_EXTENTS = 64
 AT_ONCE = 8
+AHEAD_BYTES = 8 << 20
+AHEAD_EXTENTS = 16
+GROUPS_AHEAD = 3
 
 Fetch: TypeAlias = Callable[[Sequence[Extent]], Sequence[Buffer]]
 """The bytes of each extent."""
+Begin: TypeAlias = Callable[[Sequence[Extent]], Future[Sequence[Buffer]]]
+"""The same, later; cancelled if nobody wants them any more."""
+_Download: TypeAlias = tuple[Sequence[Extent], Callable[[], Sequence[Buffer]]]
+Aside: TypeAlias = Callable[[OpaqueBatch], None]
+"""Told of each batch that can't be decoded though its CRC is right; where there is none, that is an error."""
 
 _LENGTH_AND_LAST_DELTA = struct.Struct(">8xi11xi34x")
 
 
-def read_split(split: Split, columns: Sequence[str], fetch: Fetch) -> Iterator[pa.RecordBatch]:
+def leave_out(batch: OpaqueBatch) -> None:
+    """An `Aside`, for tasks whose log is all that they can tell."""
+    log.warning("%s; its offsets, up to %d, are left out", batch.fault, batch.last)
+
+
+def read_split(
+    split: Split, columns: Sequence[str], fetch: Fetch, aside: Aside | None = None
+) -> Iterator[pa.RecordBatch]:
     """Only these columns, in this order."""
-    return decode(_bodies(split, fetch), split.tp, columns=columns, start=split.start, end=split.end)
+    downloads = ((extents, functools.partial(fetch, extents)) for extents in group(split.extents))
+    return _decode(split, columns, downloads, aside)
 
 
-async def split_batches_of(objects: ObjectStore, split: Split, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
+def read_ahead(
+    split: Split, columns: Sequence[str], begin: Begin, aside: Aside | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The same where downloads go on by themselves."""
+    return _decode(split, columns, _downloads_ahead(split.extents, begin), aside)
+
+
+def _decode(
+    split: Split, columns: Sequence[str], downloads: Iterable[_Download], aside: Aside | None
+) -> Iterator[pa.RecordBatch]:
+    return decode(_bodies(split, downloads), split.tp, columns=columns, start=split.start, end=split.end, aside=aside)
+
+
+def _downloads_ahead(extents: Sequence[Extent], begin: Begin) -> Iterator[_Download]:
+    under_way: deque[tuple[Sequence[Extent], Future[Sequence[Buffer]]]] = deque()
+    try:
+        for each in group(extents, AHEAD_BYTES, AHEAD_EXTENTS):
+            under_way.append((each, begin(each)))
+            if len(under_way) > GROUPS_AHEAD:
+                first, future = under_way.popleft()
+                yield first, future.result
+        while under_way:
+            first, future = under_way.popleft()
+            yield first, future.result
+    finally:
+        for _, future in under_way:
+            future.cancel()
+
+
+async def split_batches_of(
+    objects: ObjectStore, split: Split, columns: Sequence[str], aside: Aside | None = None
+) -> AsyncIterator[pa.RecordBatch]:
     """The same where downloads can be awaited: a group at a time; what is decoded is there already."""
     for extents in group(split.extents):
         bodies = await fetch_extents(objects, extents)
         part = msgspec.structs.replace(split, extents=tuple(extents))
-        for batch in read_split(part, columns, functools.partial(_given, bodies)):
+        for batch in read_split(part, columns, functools.partial(_given, bodies), aside):
             yield batch
 
 
@@ -83,10 +139,10 @@ def group(
         yield taken
 
 
-def _bodies(split: Split, fetch: Fetch) -> Iterator[Body]:
-    for extents in group(split.extents):
+def _bodies(split: Split, downloads: Iterable[_Download]) -> Iterator[Body]:
+    for extents, wait in downloads:
         try:
-            bodies = fetch(extents)
+            bodies = wait()
         except ObjectMissing as error:
             first, last = extents[0].offset, extents[-1].end - 1
             raise DataLoss(

@@ -39,10 +39,11 @@ class WriteOptions(NamedTuple):
 
     @property
     def writer(self) -> str | None:
-        """Who writes: the application, to this topic."""
-        if self.app is None or self.topic is None:
+        """Who writes: the application, to this topic. No two pairs of them are one writer: names of topics have no
+        spaces, so what follows the last space is the topic, or nothing if a column names it."""
+        if self.app is None or (self.topic is None and " " not in self.app):
             return self.app
-        both = f"{self.app} {self.topic}"
+        both = f"{self.app} {self.topic or ''}"
         return both if keys.is_group_id(both) else hashlib.sha256(both.encode()).hexdigest()
 
 

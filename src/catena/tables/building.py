@@ -3,7 +3,8 @@
 What a crash leaves, step by step:
 
     load, create, add columns      an empty table, or columns that are null
-    tasks write files              files that nothing refers to: upkeep deletes them
+    tasks write files              files that nothing refers to: upkeep deletes them; if a batch of raw values can't be
+                                   decoded, a table of dead letters is made, and they are written again
     put the list of dead letters   a list that nothing refers to: the same
     commit                         done; dead letters are still to be committed, which the next driver does first
     commit dead letters            nothing
@@ -32,6 +33,7 @@ from catena.tables import planning
 from catena.tables.columns import DEAD_LETTERS, evolved, typed, value_fields
 from catena.tables.committer import Change, DataFile, OpenTable, TableState
 from catena.tables.dead_letters import put_list, settle
+from catena.tables.naming import source_of
 from catena.tables.planning import AT_ONCE, Lack, group_splits, oldest_ms
 from catena.tables.report import Outcome, TableReport
 from catena.tables.settings import TableConfig, TableFormat
@@ -70,6 +72,8 @@ class Driver(NamedTuple):
     """Of tables as they were seen last; whoever looks again and again keeps it, and need not open a table to see that
     there is nothing to do yet."""
     max_records: int = MAX_RECORDS
+    took_ms: dict[TopicId, int] | None = None
+    """How long the last commit of each table took, from the look on; whoever looks again and again keeps it."""
 
 
 class SeenProgress(dict[int, Offset]):
@@ -100,6 +104,7 @@ class _Done:
     commits: int = 0
     rows: int = 0
     dead_letters: int = 0
+    opaque_batches: int = 0
     files: list[DataFile] = field(default_factory=list)
     records_behind: int = 0
     behind_ms: int = 0
@@ -115,12 +120,14 @@ class TableBuilder:
         self._topic = topic
         self._config = config
         self._done = _Done()
+        self._began_ms = driver.clock.now_ms()
         self._letters_schema: pa.Schema | None = None
-        """Of the files of dead letters, once it is known; raw values have none, unless the table was typed before."""
+        """Of the files of dead letters, once it is known; raw values have none, unless the table was typed before, or a
+        batch can't be decoded."""
 
     async def run(self, only_if_due: bool = False, dry_run: bool = False) -> TableReport:
-        """`only_if_due`: not before the commit interval asks for it. Whatever goes wrong is in the report: one table
-        stops no other."""
+        """`only_if_due`: not before the commit interval asks for it, and one commit. What goes wrong is in the report:
+        one table stops no other."""
         error = ""
         try:
             await self._build(only_if_due, dry_run)
@@ -142,6 +149,7 @@ class TableBuilder:
             files=len(done.files),
             bytes=sum(file.bytes for file in done.files),
             dead_letters=done.dead_letters,
+            opaque_batches=done.opaque_batches,
             records_behind=done.records_behind,
             behind_ms=done.behind_ms,
             freshness_ms=done.freshness_ms,
@@ -159,7 +167,7 @@ class TableBuilder:
             try:
                 opened = await self._driver.opener.open(self._topic, self._config.format)
                 self._done.uri = opened.table.uri
-                if not await self._round(opened, only_if_due, dry_run):
+                if not await self._round(opened, only_if_due, dry_run) or only_if_due:
                     return
                 refusals = 0
             except (StaleView, OffsetOutOfRange) as error:
@@ -219,19 +227,26 @@ class TableBuilder:
             driver.progress[self._topic.topic_id] = SeenProgress(after.guards.progress, self._config.format)
         if oldest is not None:
             done.freshness_ms = max(done.freshness_ms, driver.clock.now_ms() - oldest)
+        if driver.took_ms is not None:
+            driver.took_ms[self._topic.topic_id] = driver.clock.now_ms() - self._began_ms
         done.records_behind, done.behind_ms = lack.rest, 0
         return lack.rest > 0
 
     async def _prepare(self, opened: OpenTable) -> TableState:
         """The table is there, has its columns, and nothing is left to be done for it."""
-        wanted = typed(decoder_of(ValueSpec.of(self._config)).fields)
-        state = self._own(await opened.table.load()) or self._own(await opened.table.create(wanted))
-        state = await opened.table.evolve(state, evolved(state.schema, wanted))
-        may_not_fit = any(not field.type.equals(state.schema.field(field.name).type) for field in value_fields(wanted))
-        if (self._config.value_format != "raw" or may_not_fit) and self._letters_schema is None:
-            self._letters_schema = opened.letters.file_schema(self._own(await opened.letters.create(DEAD_LETTERS)))
+        fields = decoder_of(ValueSpec.of(self._config)).fields
+        state = self._own(await opened.table.load()) or self._own(await opened.table.create(typed(fields)))
+        state = await opened.table.evolve(state, evolved(state.schema, fields))
+        types = {source_of(column): column.type for column in value_fields(state.schema)}
+        may_not_fit = any(not field.type.equals(types[field.name]) for field in fields)
+        if self._config.value_format != "raw" or may_not_fit:
+            await self._prepare_letters(opened)
         await settle(self._driver.objects, opened, state)
         return state
+
+    async def _prepare_letters(self, opened: OpenTable) -> None:
+        if self._letters_schema is None:
+            self._letters_schema = opened.letters.file_schema(self._own(await opened.letters.create(DEAD_LETTERS)))
 
     def _own(self, state: AnyState) -> AnyState:
         return self._driver.opener.own(self._topic, self._config.format, state)
@@ -241,18 +256,28 @@ class TableBuilder:
         return cut_by_extents([each], await find_extents(log, each.start, each.end))
 
     def _is_due(self, lack: Lack, splits: list[Split]) -> bool:
-        """Half of the interval is for the rest: the time to the next look, and that of the work itself."""
+        """Half of the interval is for the rest: the time to the next look, and that of the work itself; more of it
+        where that took more than a quarter the last time."""
+        interval_ms = self._config.commit_interval_ms
+        took_ms = (self._driver.took_ms or {}).get(self._topic.topic_id, 0)
         size = sum(extent.length or 0 for split in splits for extent in split.extents)
         return (
             any(
                 not extent.created_at_ms for split in splits for extent in split.extents
             )  # it is old enough to be tiered
-            or self._done.behind_ms * 2 >= self._config.commit_interval_ms
+            or self._done.behind_ms >= interval_ms - max(interval_ms / 2, 2 * took_ms)
             or size >= self._config.target_file_bytes
             or lack.rest > 0
         )
 
     async def _write(self, opened: OpenTable, state: TableState, splits: list[Split]) -> list[RowsWritten]:
+        written = await self._run_tasks(opened, state, splits)
+        if any(each.lacks_letters for each in written):
+            await self._prepare_letters(opened)
+            written = await self._run_tasks(opened, state, splits)
+        return written
+
+    async def _run_tasks(self, opened: OpenTable, state: TableState, splits: list[Split]) -> list[RowsWritten]:
         target = self._config.target_file_bytes
         table = FilesSpec.of(opened.prefix, opened.table.file_schema(state), opened.table.has_day, target)
         letters = None
@@ -276,6 +301,10 @@ class TableBuilder:
         done.files += files
         done.rows += sum(file.rows for file in files)
         done.dead_letters += sum(file.rows for file in dead)
+        opaque = sum(each.opaque_batches for each in written)
+        done.opaque_batches += opaque
+        if opaque:
+            log.warning("topic %s: %d batches can't be decoded, and are dead letters", self._topic.name, opaque)
         if dead:
             await settle(driver.objects, opened, after)
         return after

@@ -10,14 +10,14 @@ A time that no calendar has is of the first or the last day that there is. A dea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catena.columns import schema as topic
-from catena.errors import ConfigError
+from catena.tables.naming import grown
 
 METADATA, KEY, VALUE, REASON, DAY = "_catena", "key", "value", "reason", "day"
 PARTITION, OFFSET, TIMESTAMP = "partition", "offset", "timestamp"
@@ -58,9 +58,9 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DAY_US = 86_400_000_000
 
 
-def typed(fields: Sequence[Any]) -> pa.Schema:
-    """Of a table with a column for each of these fields."""
-    return pa.schema([METADATA_FIELD, KEY_FIELD, *fields, DAY_FIELD])
+def typed(fields: Iterable[Any]) -> pa.Schema:
+    """Of a table with a column for each of these fields of values."""
+    return evolved(pa.schema([METADATA_FIELD, KEY_FIELD, DAY_FIELD]), fields)
 
 
 def value_fields(schema: pa.Schema) -> list[Any]:
@@ -84,15 +84,10 @@ def days_of(batch: pa.RecordBatch) -> pa.Array:
     return clipped.cast(pa.int32()).cast(pa.date32())
 
 
-def evolved(now: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-    """`now` with the columns of `wanted` that it lacks. Columns are not dropped, and keep their types. Raises
-    ConfigError for a column that differs from another in case only: to many who read tables they are the same."""
-    added = [field for field in wanted if field.name not in now.names]
-    spelled = {name.lower(): name for name in now.names}
-    for field in added:
-        if spelled.setdefault(field.name.lower(), field.name) != field.name:
-            raise ConfigError(
-                f"the schema has column {field.name}, and the table has {spelled[field.name.lower()]}: they differ in "
-                "case only, which tables can't have"
-            )
-    return pa.schema([*(field for field in now if field.name != DAY), *added, now.field(DAY)])
+def evolved(now: pa.Schema, fields: Iterable[Any]) -> pa.Schema:
+    """`now`, with a column for each field of values; see `naming`."""
+    before = value_fields(now)
+    columns = grown(before, fields, RESERVED)
+    changed = {old.name: new for old, new in zip(before, columns, strict=False)}
+    kept = [changed.get(column.name, column) for column in now if column.name != DAY]
+    return pa.schema([*kept, *columns[len(before) :], now.field(DAY)])

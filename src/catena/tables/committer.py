@@ -106,7 +106,8 @@ class Committer(Protocol):
         """If there is none yet; what is there then, whoever made it."""
 
     async def evolve(self, state: TableState, schema: pa.Schema) -> TableState:
-        """The table has these columns then, or StaleView. They are those of the state and some more."""
+        """The table has these columns then, and says what they hold, or StaleView. They have grown from those of the
+        state (`naming`)."""
 
     async def commit(self, state: TableState, change: Change) -> TableState:
         """Raises StaleView if it can't be applied any more: load, and plan anew. OutcomeUnknown, if nobody can tell."""

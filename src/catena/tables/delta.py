@@ -8,7 +8,7 @@
 
 Every commit has a nonce, so an entry tells whose it is, however often a store has sent it. An entry is never put under
 another version before it is known that the first was not taken. What goes wrong behind the entry (a checkpoint) is made
-good by the next one.
+good by the next one. What is said of columns (`naming`) is metadata of theirs, in the same entry as they are.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class DeltaCommitter:
         return found
 
     async def evolve(self, state: TableState, schema: pa.Schema) -> TableState:
-        if state.schema.equals(schema):
+        if state.schema.equals(schema, check_metadata=True):
             return state
         table = await self._ask(self._open)
         now = None if table is None else await self._ask(lambda: self._state(table))
-        if table is None or now is None or not now.schema.equals(state.schema):
+        if table is None or now is None or not now.schema.equals(state.schema, check_metadata=True):
             raise StaleView(f"table {self.name} has got other columns meanwhile")
         known = await self._ask(table.metadata)
         now_ms, nonce = self._clock.now_ms(), self._entropy.hex_id()

@@ -18,6 +18,8 @@ class TableFigures(msgspec.Struct):
     bytes: int = 0
     commits: int = 0
     dead_letters: int = 0
+    opaque_batches: int = 0
+    """Of these, batches that can't be decoded."""
     failures: int = 0
     records_behind: int = 0
     """That it lacked at the last look; the next too."""
@@ -38,6 +40,7 @@ class TableFigures(msgspec.Struct):
         self.bytes += report.bytes
         self.commits += report.commits
         self.dead_letters += report.dead_letters
+        self.opaque_batches += report.opaque_batches
         self.records_behind = report.records_behind
         self.behind_ms = report.behind_ms
         if report.commits:

@@ -10,13 +10,15 @@ Properties alone are not conditional in Iceberg; so each change of a guard comes
 and is refused unless the snapshot before it is still the last one. Pyiceberg's own retries are switched off: they would
 append the same files behind whatever another has committed.
 
-Files carry the ids of their columns, and the day as a column, as Iceberg wants it.
+Files carry the ids of their columns, and the day as a column, as Iceberg wants it. What is said of columns (`naming`)
+is a property, by their ids, which never change, in the same metadata file as the columns. New columns are conditional
+on those before; where they stay and only more is said of them, an empty snapshot makes it so.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +27,7 @@ from catena.errors import ConfigError, Contended, Corrupt, NeedsOperator, Outcom
 from catena.runtime import Clock, Disk, Entropy
 from catena.tables.columns import DAY, METADATA, OFFSET, PARTITION, TIMESTAMP
 from catena.tables.committer import Change, DataFile, Guards, Owner, Span, TableState, guards_after, may_follow
+from catena.tables.naming import additions, field_of, labelled, within
 from catena.types import TopicId
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ T = TypeVar("T")
 NAMESPACE = "catena"
 MAX_TRIES = 20
 TOPIC, TOPIC_ID, NONCE = "catena.topic", "catena.topic-id", "catena.nonce"
-PROGRESS, LETTERS, FENCE = "catena.progress", "catena.dead-letters", "catena.fence"
+PROGRESS, LETTERS, FENCE, FIELDS = "catena.progress", "catena.dead-letters", "catena.fence", "catena.fields"
 PROPERTIES = {
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -54,10 +57,18 @@ def open_catalog(uri: str, properties: Mapping[str, str]) -> Catalog:
 
     if not uri:
         raise ConfigError("setting pipeline.tables.catalog: say where the catalog of Iceberg tables is")
+    # Its tables are made apart: a catalog that can't be made leaves its connection open.
+    catalog = SqlCatalog(NAMESPACE, uri=uri, init_catalog_tables="false", **properties)
     for _ in range(MAX_TRIES):
-        with suppress(OperationalError, IntegrityError, ProgrammingError):  # of several that make its tables at once
-            return SqlCatalog(NAMESPACE, uri=uri, **properties)
-    return SqlCatalog(NAMESPACE, uri=uri, **properties)
+        with suppress(OperationalError, IntegrityError, ProgrammingError):  # of several that make them at once
+            catalog.create_tables()
+            return catalog
+    try:
+        catalog.create_tables()
+    except BaseException:
+        catalog.close()
+        raise
+    return catalog
 
 
 class IcebergCommitter:
@@ -81,6 +92,8 @@ class IcebergCommitter:
         self._clock = clock
         self._entropy = entropy
         self._location = uri if "://" in uri else f"file://{uri}"
+        self._opened = ""
+        """The metadata file that was read last."""
 
     async def load(self) -> TableState | None:
         return await self._ask(self._load)
@@ -103,17 +116,24 @@ class IcebergCommitter:
         return await self._ask(create)
 
     async def evolve(self, state: TableState, schema: pa.Schema) -> TableState:
-        added = [field for field in schema if field.name not in state.schema.names]
-        if not added:
+        if state.schema.equals(schema, check_metadata=True):
             return state
+        nonce = self._entropy.hex_id()
 
         def evolve() -> TableState:
             table = self._open()
-            if not _state(table).schema.equals(state.schema):
+            if not _state(table).schema.equals(state.schema, check_metadata=True):
                 raise StaleView(f"table {self.name} has got other columns meanwhile")
-            with table.update_schema() as update:
-                for field in added:
-                    update.add_column(field.name, _iceberg_type(field))
+            added = list(additions(state.schema, schema))
+            with table.transaction() as transaction:
+                if added:
+                    with transaction.update_schema() as update:
+                        for path, column in added:
+                            update.add_column(path, _iceberg_type(column))
+                else:
+                    with transaction.update_snapshot(snapshot_properties={NONCE: nonce}).fast_append():
+                        pass
+                transaction.set_properties({FIELDS: _fields_json(transaction.table_metadata.schema(), schema)})
             return _state(table)
 
         return await self._ask(evolve)
@@ -199,7 +219,15 @@ class IcebergCommitter:
             return None
 
     def _open(self) -> Table:
-        return self._catalog().load_table((NAMESPACE, self.name))
+        table = self._catalog().load_table((NAMESPACE, self.name))
+        self._opened = table.metadata_location
+        return table
+
+    def _has_moved(self) -> bool:
+        before = self._opened
+        with suppress(FileNotFoundError):
+            self._open()
+        return self._opened != before
 
     def _create(self, schema: pa.Schema) -> None:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -208,7 +236,12 @@ class IcebergCommitter:
 
         fresh = assign_fresh_schema_ids(_iceberg_schema(schema))
         by_day = PartitionField(fresh.find_field(DAY).field_id, 1000, IdentityTransform(), DAY)
-        properties = {**PROPERTIES, TOPIC: self._owner.topic, TOPIC_ID: self._owner.topic_id}
+        properties = {
+            **PROPERTIES,
+            TOPIC: self._owner.topic,
+            TOPIC_ID: self._owner.topic_id,
+            FIELDS: _fields_json(fresh, schema),
+        }
         self._catalog().create_table(
             (NAMESPACE, self.name), fresh, self._location, PartitionSpec(by_day), properties=properties
         )
@@ -299,6 +332,10 @@ class IcebergCommitter:
             raise StaleView(f"table {self.name} has changed meanwhile: {error}") from error
         except NoSuchTableError as error:
             raise NeedsOperator(f"table {self.name} is not in the catalog any more: {error}") from error
+        except FileNotFoundError as error:
+            if await self._ask(self._has_moved):
+                raise StaleView(f"table {self.name} has moved on, and what it was has expired: {error}") from error
+            raise StoreUnavailable(f"table {self.name}: {error}") from error
         except (SQLAlchemyError, OSError, RESTError) as error:
             raise StoreUnavailable(f"table {self.name}: {error}") from error
         except (ValidationError, ValueError, KeyError) as error:
@@ -315,15 +352,16 @@ def _state(table: Table) -> TableState:
 
 
 def _arrow_schema(table: Table) -> pa.Schema:
-    """With the ids of columns, and the day last."""
+    """With the ids of columns and what they hold, and the day last."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-    fields = [_small(field) for field in schema_to_pyarrow(table.schema())]
+    held = json.loads(table.metadata.properties.get(FIELDS, "{}"))
+    fields = [_made_ours(field, held) for field in schema_to_pyarrow(table.schema())]
     return pa.schema(sorted(fields, key=lambda field: field.name == DAY))
 
 
-def _small(field: pa.Field) -> pa.Field:
+def _made_ours(field: pa.Field, held: Mapping[str, str]) -> pa.Field:
     """Pyiceberg has types for gigabytes in one batch; others do not read them all."""
     import pyarrow as pa
 
@@ -333,12 +371,43 @@ def _small(field: pa.Field) -> pa.Field:
     elif pa.types.is_large_binary(kind):
         kind = pa.binary()
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = pa.list_(_small(kind.value_field))
+        kind = pa.list_(_made_ours(kind.value_field, held))
     elif pa.types.is_map(kind):
-        kind = pa.map_(_small(kind.key_field), _small(kind.item_field))
+        kind = pa.map_(_made_ours(kind.key_field, held), _made_ours(kind.item_field, held))
     elif pa.types.is_struct(kind):
-        kind = pa.struct([_small(kind.field(number)) for number in range(kind.num_fields)])
-    return field.with_type(kind)
+        kind = pa.struct([_made_ours(kind.field(number), held) for number in range(kind.num_fields)])
+    name = held.get(_id_of(field))
+    made = field.with_type(kind)
+    return made if name is None else labelled(made, name)
+
+
+def _id_of(field: pa.Field) -> str:
+    return str((field.metadata or {})[b"PARQUET:field_id"].decode())
+
+
+def _fields_json(schema: Any, columns: pa.Schema) -> str:
+    """What columns hold, by the ids that they have in a schema of Iceberg."""
+    import pyarrow as pa
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    held: dict[str, str] = {}
+
+    def note(kind: pa.DataType, wanted: pa.DataType) -> None:
+        if pa.types.is_struct(kind) and pa.types.is_struct(wanted):
+            of_struct({field.name: field for field in kind}, wanted)
+        else:
+            for field, column in zip(within(kind), within(wanted), strict=False):
+                note(field.type, column.type)
+
+    def of_struct(known: Mapping[str, pa.Field], wanted: Iterable[pa.Field]) -> None:
+        for column in wanted:
+            field, name = known[column.name], field_of(column)
+            if name is not None:
+                held[_id_of(field)] = name
+            note(field.type, column.type)
+
+    of_struct({field.name: field for field in schema_to_pyarrow(schema)}, columns)
+    return json.dumps(held)
 
 
 def _iceberg_schema(schema: pa.Schema) -> Any:

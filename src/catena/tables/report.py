@@ -25,6 +25,8 @@ class TableReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     """Of the files."""
     dead_letters: int = 0
+    opaque_batches: int = 0
+    """Of these, batches that can't be decoded: each is one dead letter, however many records it may have had."""
     records_behind: int = 0
     """That the table lacked at the last look; the next too."""
     behind_ms: int = 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import os
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -20,13 +19,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catena.config import Settings, load
+from catena.config import Settings
+from catena.errors import DataLoss, ObjectMissing
 from catena.node import Node
 from catena.objects.base import ObjectStore
 from catena.queries.fresh import Fresh, look
 from catena.runtime import Disk, SystemClock, SystemEntropy
 from catena.source.splitting import Split
-from catena.store_spec import StoreSpec
+from catena.store_spec import StoreSpec, settings_of_log
 from catena.stores import open_stores
 from catena.tables.storage import Storage, TableOpener
 from catena.tables.values import ValueSpec
@@ -56,6 +56,8 @@ class Reading(msgspec.Struct, frozen=True):
     value: ValueSpec
     schema: bytes
     """Arrow's, as Arrow writes it."""
+    skips: bool
+    """Batches of the log that can't be decoded are left out; else they are an error."""
 
 
 def fresh_view(
@@ -65,17 +67,22 @@ def fresh_view(
     data: str | None = None,
     config: str | None = None,
     name: str | None = None,
+    skip_undecodable: bool = False,
 ) -> DataFrame:
-    """Also as the temporary view `name`, which is the topic's own if nothing else is said."""
+    """Also as the temporary view `name`, which is the topic's own if nothing else is said.
+
+    A batch that can't be decoded though its CRC is right is an error; with `skip_undecodable` its offsets are left out,
+    and that is a warning in the worker's log.
+    """
     from pyspark.sql import functions as f
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    settings = load(config, os.environ, data=data)
+    settings = settings_of_log(config, data)
     with ThreadPoolExecutor(1) as thread:  # a notebook has an event loop of its own in this one
         fresh = thread.submit(asyncio.run, _look(settings, topic)).result()
     for loss in fresh.losses:
         log.warning("neither in the table nor in the log: %s", loss)
-    reading = Reading(StoreSpec.of(settings), fresh.value, fresh.schema.serialize().to_pybytes())
+    reading = reading_of(settings, fresh, skip_undecodable)
     plans = [
         *(ReadFile(f"{fresh.prefix}/{file.path}", file.day) for file in fresh.files),
         *(ReadSplit(split) for split in fresh.splits),
@@ -88,6 +95,10 @@ def fresh_view(
     )
     frame.createOrReplaceTempView(name or f"`{topic}`")
     return frame
+
+
+def reading_of(settings: Settings, fresh: Fresh, skip_undecodable: bool = False) -> Reading:
+    return Reading(StoreSpec.of(settings), fresh.value, fresh.schema.serialize().to_pybytes(), skip_undecodable)
 
 
 async def _look(settings: Settings, name: str) -> Fresh:
@@ -142,9 +153,19 @@ class _Store:
 
 
 async def read(objects: ObjectStore, reading: Reading, plan: ReadFile | ReadSplit) -> AsyncIterator[pa.RecordBatch]:
+    try:
+        async for rows in _read(objects, reading, plan):
+            yield rows
+    except ObjectMissing as error:
+        raise DataLoss(
+            f"{error}; what has moved since the view was made is collected after a while: make the view again"
+        ) from error
+
+
+async def _read(objects: ObjectStore, reading: Reading, plan: ReadFile | ReadSplit) -> AsyncIterator[pa.RecordBatch]:
     import pyarrow as pa
 
-    from catena.source.reading import split_batches_of
+    from catena.source.reading import leave_out, split_batches_of
     from catena.tables.columns import READ
     from catena.tables.values import decoder_of
     from catena.tables.values.rows import convert
@@ -156,7 +177,7 @@ async def read(objects: ObjectStore, reading: Reading, plan: ReadFile | ReadSpli
                 yield rows
         case ReadSplit(split):
             decoder = decoder_of(reading.value)
-            async for batch in split_batches_of(objects, split, READ):
+            async for batch in split_batches_of(objects, split, READ, leave_out if reading.skips else None):
                 rows = convert(batch, decoder, schema).rows.select(schema.names).cast(schema)
                 for each in rows.to_batches(BATCH_ROWS):
                     yield each
@@ -168,12 +189,13 @@ def _file_rows(data: bytes, schema: pa.Schema, day: str) -> Iterator[pa.RecordBa
     import pyarrow.parquet as pq
 
     from catena.tables.columns import DAY
+    from catena.tables.values.fitting import as_now
 
     for batch in pq.ParquetFile(pa.BufferReader(data)).iter_batches(BATCH_ROWS):
         columns = [
             pa.repeat(pa.scalar(day).cast(pa.date32()), batch.num_rows)
             if field.name == DAY
-            else batch.column(field.name).cast(field.type)
+            else as_now(batch.column(field.name), field.type)
             if field.name in batch.schema.names
             else pa.nulls(batch.num_rows, field.type)
             for field in schema

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from catena.config import Settings, load
 from catena.node import Node
 from catena.runtime import SystemClock, SystemEntropy
 from catena.source.node_planner import Linked, NodePlanner
@@ -22,7 +21,7 @@ from catena.source.options import SourceOptions
 from catena.source.planner import Planner
 from catena.source.spark.task_process import Links, Task
 from catena.source.splitting import Split
-from catena.store_spec import StoreSpec
+from catena.store_spec import StoreSpec, settings_of_log
 from catena.stores import open_stores
 
 T = TypeVar("T")
@@ -101,7 +100,7 @@ async def _open_planner(options: SourceOptions, stack: AsyncExitStack) -> tuple[
     if options.node is not None:
         token = options.token or os.environ.get(TOKEN_VARIABLE, "")
         return NodePlanner(options.node, token, options.given, options.is_stream, clock), None
-    settings: Settings = load(options.config, os.environ, data=options.data)
+    settings = settings_of_log(options.config, options.data)
     store = StoreSpec.of(settings)
     stores = await stack.enter_async_context(open_stores(settings, clock, entropy))
     node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)

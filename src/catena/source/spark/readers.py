@@ -28,15 +28,23 @@ class _Reading:
     """What goes to the tasks of a reader: its columns, and not its options, which may have a token among them."""
 
     _columns: Sequence[str]
+    _is_strict: bool
+    """A batch that can't be decoded is an error."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_columns": self._columns}
+        return {"_columns": self._columns, "_is_strict": self._is_strict}
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if partition is None or partition.value is None:
+            return iter(())  # Spark's own, where a plan has none: the first in 4.1, the second in later ones
+        return read_here(partition.value, self._columns, self._is_strict)
 
 
 class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = columns
+        self._is_strict = options.fail_on_undecodable_batch
 
     def partitions(self) -> list[InputPartition]:
         process = PlanningProcess(self._options)
@@ -45,15 +53,13 @@ class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
         finally:
             process.close()
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._columns)
-
 
 class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
     """For a Spark that has no limits for sources of Python: a batch goes as far as the logs do."""
 
     def __init__(self, options: SourceOptions, columns: Sequence[str]) -> None:
         self._columns = columns
+        self._is_strict = options.fail_on_undecodable_batch
         self.process = PlanningProcess(options)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -66,9 +72,6 @@ class StreamReader(_Reading, DataSourceStreamReader):  # type: ignore[misc]
         first, last = offsets.decode(start), offsets.decode(end)
         tasks = self.process.plan(lambda planner: planner.plan_stream(first, last))
         return [InputPartition(task) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark calls it when the next batch is planned: it is not told of the last one of Trigger.AvailableNow."""
@@ -87,9 +90,3 @@ def open_stream_reader(options: SourceOptions, columns: Sequence[str]) -> Stream
             raise ConfigError("option maxOffsetsPerTrigger needs Spark 4.2 or newer: leave it out") from None
         return StreamReader(options, columns)
     return AdmittingStreamReader(options, columns)
-
-
-def _read(partition: InputPartition | None, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    if partition is None or partition.value is None:
-        return iter(())  # Spark's own, where a plan has none: the first in 4.1, the second in later ones
-    return read_here(partition.value, columns)

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-from catena.config import Settings, load
+from catena.config import Settings
 from catena.node import Node
 from catena.objects.base import ObjectStore
 from catena.runtime import SystemClock, SystemEntropy
 from catena.source.adopting import GRACES, Adopter, Written
 from catena.source.write_options import WriteOptions
 from catena.source.writing import TopicPlan, WritePlan, put_under_new_name
-from catena.store_spec import StoreSpec
+from catena.store_spec import StoreSpec, settings_of_log
 from catena.stores import open_stores
 from catena.types import Buffers
 from catena.virtual_log.topic_configs import settings_of
@@ -35,7 +34,7 @@ STORES_MAX = 4
 
 def plan_write(options: WriteOptions) -> tuple[WritePlan, StoreSpec]:
     """The topic has to be there, if one is named; columns may name any other that is there now."""
-    settings = _settings(options)
+    settings = settings_of_log(options.config, options.data)
 
     async def plan(node: Node) -> WritePlan:
         topics = await node.topics.list() if options.topic is None else [await node.topics.get(options.topic)]
@@ -45,7 +44,7 @@ def plan_write(options: WriteOptions) -> tuple[WritePlan, StoreSpec]:
 
 
 def commit_write(options: WriteOptions, app: str, version: int, written: Written, forget: bool) -> None:
-    settings = _settings(options)
+    settings = settings_of_log(options.config, options.data)
     max_blob_age_ms = settings.pipeline.vacuum.grace_ms // GRACES
 
     async def commit(node: Node) -> None:
@@ -90,10 +89,6 @@ def _this_process() -> TaskStores:
     process = TaskStores()
     atexit.register(process.close)
     return process
-
-
-def _settings(options: WriteOptions) -> Settings:
-    return load(options.config, os.environ, data=options.data)
 
 
 def _plan(topic: TopicRecord) -> TopicPlan:

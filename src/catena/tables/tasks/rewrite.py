@@ -11,6 +11,7 @@ from catena.pipeline.tasks import TaskContext
 from catena.tables.columns import DAY, METADATA, OFFSET, PARTITION
 from catena.tables.committer import DataFile
 from catena.tables.tasks.rows import FilesSpec
+from catena.tables.values.fitting import as_now
 
 
 class RewritePlan(msgspec.Struct, frozen=True):
@@ -45,6 +46,9 @@ def _as_now(rows: pa.Table, schema: pa.Schema, day: str) -> pa.Table:
     for field in schema:
         if field.name == DAY:
             continue
-        found = field.name in rows.column_names
-        columns[field.name] = rows.column(field.name).cast(field.type) if found else pa.nulls(rows.num_rows, field.type)
+        if field.name in rows.column_names:
+            chunks = rows.column(field.name).chunks
+            columns[field.name] = pa.chunked_array([as_now(chunk, field.type) for chunk in chunks], field.type)
+        else:
+            columns[field.name] = pa.nulls(rows.num_rows, field.type)
     return pa.table({**columns, DAY: days})

@@ -35,7 +35,7 @@ class Decoded(NamedTuple):
 class Decoder(Protocol):
     @property
     def fields(self) -> Sequence[Any]:
-        """Columns that values become: Arrow fields, of types that every table has."""
+        """Of values: Arrow fields by their own names, of types that every table has. `naming` makes columns of them."""
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """A null stays null in all columns. MUST NOT raise, whatever is in a value."""

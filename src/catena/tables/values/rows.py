@@ -1,18 +1,23 @@
-"""A batch of records to rows of the table and dead letters. Pure.
+"""A batch of records to rows of the table and dead letters; one that can't be decoded to one dead letter. Pure.
 
-A column that the values have and the table has not (yet) is left out; one that the table has and the values have not is
-null. A value that does not fit the type that its column has in the table is a dead letter.
+A field that has no column in the table (yet) is left out; a column whose field the values have not is null. A value
+that does not fit the type that its column has in the table is a dead letter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from catena.columns import schema as topic
-from catena.tables.columns import DAY, DEAD_LETTERS, KEY, METADATA, RESERVED, days_of, metadata_of
+from catena.columns.decode import MAX_MS, MIN_MS
+from catena.columns.gather import OpaqueBatch
+from catena.formats.record_batch import patched
+from catena.tables.columns import DAY, DEAD_LETTERS, KEY, METADATA, READ, RESERVED, days_of, metadata_of
+from catena.tables.naming import source_of
 from catena.tables.values.base import Decoder
 from catena.tables.values.fitting import fit
 
@@ -33,11 +38,11 @@ def convert(batch: pa.RecordBatch, decoder: Decoder, schema: pa.Schema) -> Conve
     names = [name for name in schema.names if name != DAY]
     columns: dict[str, Any] = {}
     for name in names:
-        wanted = schema.field(name).type
+        wanted, field = schema.field(name).type, source_of(schema.field(name))
         if name in RESERVED:
             columns[name] = fixed[name]
-        elif name in decoded.columns:
-            columns[name] = _fitted(name, decoded.columns[name], wanted, reasons)
+        elif field in decoded.columns:
+            columns[name] = _fitted(name, decoded.columns[field], wanted, reasons)
         else:
             columns[name] = pa.nulls(batch.num_rows, wanted)
     rows = pa.table({**columns, DAY: fixed[DAY]})
@@ -56,6 +61,32 @@ def convert(batch: pa.RecordBatch, decoder: Decoder, schema: pa.Schema) -> Conve
     )
     good = pc.invert(pc.is_in(pa.array(range(batch.num_rows)), pa.array(bad)))
     return Converted(rows.filter(good), dead)
+
+
+def opaque_letters(batches: Sequence[OpaqueBatch], partition: int) -> pa.Table:
+    """A dead letter for each batch that can't be decoded: at its first offset, with its greatest time. The value is all
+    of the batch, as a consumer would get it."""
+    times = [max(MIN_MS, min(MAX_MS, batch.header.max_timestamp)) * 1000 for batch in batches]
+    columns: dict[str, Any] = {
+        topic.PARTITION: pa.array([partition] * len(batches), pa.int32()),
+        topic.OFFSET: pa.array([batch.offset for batch in batches], pa.int64()),
+        topic.TIMESTAMP: pa.array(times, pa.int64()).view(pa.timestamp("us", "UTC")),
+        topic.TIMESTAMP_TYPE: pa.array([int(batch.header.log_append_time) for batch in batches], pa.int32()),
+        topic.HEADERS: pa.nulls(len(batches), topic.HEADERS_TYPE),
+        topic.KEY: pa.nulls(len(batches), pa.binary()),
+        topic.VALUE: pa.array(
+            [patched(batch.data, batch.offset, batch.header.leader_epoch) for batch in batches], pa.binary()
+        ),
+    }
+    rows = pa.RecordBatch.from_arrays([columns[name] for name in READ], names=list(READ))
+    reasons = [
+        _printable(f"offsets {batch.offset} to {batch.last} are a batch that can't be decoded: {batch.fault}")
+        for batch in batches
+    ]
+    return pa.table(
+        [metadata_of(rows), columns[topic.KEY], columns[topic.VALUE], pa.array(reasons, pa.string()), days_of(rows)],
+        schema=DEAD_LETTERS,
+    )
 
 
 def _printable(reason: str) -> str:

@@ -1,33 +1,32 @@
-"""What formats with schemas share: framing by a schema registry, columns of several schemas, and rows to Arrow. Pure.
+"""What formats with schemas share: framing by a schema registry, fields of several schemas, and rows to Arrow. Pure.
 
 **Framing.** A schema registry's client puts 5 bytes in front of a value: 0, and the schema's id as 4 bytes. Where
 there is table.schemas, every value has to have such a frame, and is read by the schema of its id; any other is bad.
 Where there is table.value.schema alone, values are read by that, with a frame of whatever id or without one. A value
 that can be read in both ways is bad: only Avro has such, since neither JSON nor Protobuf begins with 0.
 
-**Columns** are those of all schemas together, by name; of the same name, the widest type, or that of the first where
-none is, and then values of the others fit or do not (see `fitting`). So a newer schema with more fields adds columns.
-Names that tables can't have, or that differ in case only, are changed; in two schemas, the latter is an error.
+**Fields** are those of all schemas together, by name, also within structs; of the same name, the widest type, or that
+of the first where none is, and then values of the others fit or do not (see `fitting`). So a newer schema with more
+fields adds some. Which columns they become, `naming` says.
 
 **Rows** become Arrow all at once. Where that fails, halves are tried, and so on, until the bad rows are alone.
 """
 
 from __future__ import annotations
 
-import re
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from catena.errors import ConfigError
-from catena.tables.columns import RESERVED
+from catena.tables.naming import is_list
 from catena.tables.values.base import Decoded, ValueSpec
 from catena.tables.values.fitting import fit
 
 FRAME_BYTES = 5
 MAX_DEPTH = 16
-_NOT_A_NAME = re.compile(r"\W")
 _WIDER: Mapping[tuple[pa.DataType, pa.DataType], pa.DataType] = {
     (pa.int32(), pa.int64()): pa.int64(),
     (pa.int64(), pa.int32()): pa.int64(),
@@ -54,8 +53,6 @@ class ValueSchema(Protocol):
 class _Reader(NamedTuple):
     schema: ValueSchema
     struct: pa.DataType
-    columns: list[str]
-    """The column of each field."""
 
 
 class _Row(NamedTuple):
@@ -119,7 +116,7 @@ class TypedDecoder:
         """Places, and the columns of the rows at them."""
         struct = _as_struct(rows, reader.struct, reasons)
         columns = {}
-        for number, name in enumerate(reader.columns):
+        for number, name in enumerate(field.name for field in reader.schema.fields):
             column = struct.field(number)
             wanted = self._types[name]
             columns[name] = column if column.type.equals(wanted) else _cast(column, wanted, rows, name, reasons)
@@ -154,35 +151,25 @@ def _reader(place: str, text: str, parse: Callable[[str], ValueSchema]) -> _Read
         raise ConfigError(f"topic config {place}: it makes no sense: {type(error).__name__}: {error}") from error
     if not schema.fields:
         raise ConfigError(f"topic config {place}: there is no field in it")
-    return _Reader(schema, pa.struct(list(schema.fields)), column_names([field.name for field in schema.fields]))
-
-
-def column_names(names: Sequence[str]) -> list[str]:
-    """Names that every table takes, no two of which are the same to who does not see case."""
-    taken = set(RESERVED)
-    found = []
-    for name in names:
-        column = _NOT_A_NAME.sub("_", name) or "_"
-        while column.lower() in taken:
-            column += "_"
-        taken.add(column.lower())
-        found.append(column)
-    return found
+    return _Reader(schema, pa.struct(list(schema.fields)))
 
 
 def _merged(readers: Sequence[_Reader]) -> dict[str, pa.DataType]:
-    types: dict[str, pa.DataType] = {}
-    spelled: dict[str, str] = {}
-    for reader in readers:
-        for field, name in zip(reader.schema.fields, reader.columns, strict=True):
-            if spelled.setdefault(name.lower(), name) != name:
-                raise ConfigError(
-                    f"topic config table.schemas: columns {spelled[name.lower()]} and {name} of two schemas differ in "
-                    "case only, which tables can't have"
-                )
-            known = types.setdefault(name, field.type)
-            types[name] = _WIDER.get((known, field.type), known)
-    return types
+    whole = functools.reduce(_widest, (reader.struct for reader in readers))
+    return {field.name: field.type for field in whole}
+
+
+def _widest(known: pa.DataType, more: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(known) and pa.types.is_struct(more):
+        types = {field.name: field.type for field in known}
+        for field in more:
+            types[field.name] = _widest(types.get(field.name, field.type), field.type)
+        return pa.struct(list(types.items()))
+    if is_list(known) and is_list(more):
+        return pa.list_(known.value_field.with_type(_widest(known.value_type, more.value_type)))
+    if pa.types.is_map(known) and pa.types.is_map(more):
+        return pa.map_(_widest(known.key_type, more.key_type), _widest(known.item_type, more.item_type))
+    return _WIDER.get((known, more), known)
 
 
 def _as_struct(rows: Sequence[_Row], kind: pa.DataType, reasons: dict[int, str]) -> pa.StructArray:
