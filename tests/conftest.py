@@ -1,4 +1,6 @@
-"""Fixtures that every test may use: the real servers, started once a run, or skipped with a reason."""
+"""Fixtures that every test may use: the real servers, started once a run, or skipped with a reason.
+
+Properties are not timed: how long an example takes says how busy the machine is."""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from catena.errors import ConfigError
 from catena.pipeline.spark.java import find_java
@@ -16,6 +19,9 @@ from catena.pipeline.spark.session import check_pyspark
 from catena.testing.postgres_server import PostgresMissing, PostgresServer
 from catena.testing.s3_server import S3ServerError, SeaweedServer
 from tests.sparks import Sparks, opened_sparks
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 LONG = "long: takes minutes; run with -m long"
 ALONE = "alone: measures time or fairness; no other test runs beside it"

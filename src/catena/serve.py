@@ -14,26 +14,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from typing import NamedTuple
 
-from catena.broker.base import Answer, AnswerBudget, Client
+from catena.broker.base import Answer, AnswerBudget, Client, TopicDefaults
 from catena.broker.broker import Broker
 from catena.broker.coordinator import Coordinator
+from catena.broker.request_counts import RequestCounts
 from catena.broker.retention import Retention
 from catena.broker.server import Server
 from catena.cluster.membership import Membership
 from catena.cluster.view import Address, NodeProfile
 from catena.config import Settings
 from catena.errors import ConfigError
-from catena.http.base import not_yet
+from catena.http.base import Handler, Routes, not_any_more, not_yet
+from catena.http.connection import HttpLimits
 from catena.http.health import Health, NodeState, Status
 from catena.http.server import HttpServer
+from catena.metrics.http_counts import HttpCounts
+from catena.metrics.node_metrics import PATHS as METRICS_PATHS
+from catena.metrics.node_metrics import Counting, NodeMetrics
 from catena.node import Node
-from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork, Tasks
+from catena.rest.api import REST_PATHS, description_routes, rest_routes
+from catena.rest.gate import Gate
+from catena.runtime import Clock, Entropy, Network, SystemClock, SystemEntropy, SystemNetwork, Tasks, shielded
 from catena.source.access import READ_PATHS, ReadAccess
-from catena.stores import open_stores, presigning
+from catena.stores import addresses_of_objects, open_stores, presigning
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.requests import Request
 
@@ -98,7 +106,7 @@ class _Gate:
 
     async def handle(self, request: Request, client: Client) -> Answer:
         if not self._broker.done():
-            await asyncio.shield(self._broker)
+            await shielded(self._broker)
         return await self._broker.result().handle(request, client)
 
     def state(self) -> NodeState:
@@ -115,11 +123,8 @@ async def serve(
     """A node that serves for as long as the context lasts. When it ends what was taken is answered first."""
     clock, entropy, network = clock or SystemClock(), entropy or SystemEntropy(), network or SystemNetwork()
     async with AsyncExitStack() as opened:
-        gate = _Gate()
-        routes = {**Health(clock, VERSION, gate.state).routes, **not_yet(READ_PATHS)}
-        http = HttpServer(network, clock, routes)
-        opened.push_async_callback(http.close)
-        http_port = await http.listen(settings.http.host, settings.http.port)
+        gate, http_counts = _Gate(), HttpCounts()
+        http = await _open_http(settings, clock, network, gate, http_counts, opened)
         stores = await opened.enter_async_context(open_stores(settings, clock, entropy))
         node = await Node.start(settings, stores.meta, stores.objects, clock, entropy)
         opened.push_async_callback(node.incarnation.close)
@@ -132,11 +137,12 @@ async def serve(
         tasks.spawn("forget deleted topics", _forget_deleted(node, view))
         opened.push_async_callback(tasks.close)
         answers = AnswerBudget(settings.kafka.connections.answers_max_bytes)
-        server = Server(network, clock, gate.handle, settings.kafka.connections, answers)
+        counts = RequestCounts(settings.node.rack)
+        server = Server(network, clock, gate.handle, settings.kafka.connections, answers, counts)
         opened.push_async_callback(server.close)
         profile = NodeProfile(
             listeners=await _listen(server, settings),
-            http=Address(settings.http.host, http_port),
+            http=http.address,
             rack=settings.node.rack,
             roles=settings.node.roles,
             version=VERSION,
@@ -149,33 +155,94 @@ async def serve(
         coordinator = Coordinator(node.meta, membership, view, clock, entropy, settings.kafka.groups)
         await coordinator.start()
         opened.push_async_callback(coordinator.close)
-        broker = Broker(
-            node.cluster_id,
-            node.meta,
-            membership,
-            node.topics,
-            view,
-            node.open_log,
-            coordinator,
-            clock,
-            entropy,
-            settings.kafka.topics,
-            answers,
-        )
+        broker = _broker(node, view, membership, coordinator, clock, entropy, settings.kafka.topics, answers)
         opened.push_async_callback(broker.close)
         serving = ServingNode(settings, node, view, server, membership)
-        routes.update(ReadAccess(node, stores.objects, presigning(settings), settings.http, clock).routes)
+        http.routes.update(ReadAccess(node, stores.objects, presigning(settings), settings.http, clock).routes)
+        http.routes.update(_rest(settings, node, view, broker, clock, http.server))
+        counting = Counting(
+            settings, stores, node, view, server, broker, coordinator, membership, retention, http_counts, gate.state
+        )
+        http.routes.update(NodeMetrics(counting, clock, tasks).routes)
         gate.open(broker, serving)
         log.info("serves", extra={**_about(serving), "rack": settings.node.rack, "cluster": node.cluster_id})
         try:
             yield serving
         finally:
             serving.draining = True
+            http.routes.update(not_any_more(REST_PATHS))
             log.info("drains", extra={"node": membership.node_id, "connections": server.connections})
             await membership.close()
             broker.end_waits()
             await server.drain(settings.kafka.drain_max_ms / 1000)
     log.info("has ended", extra={"node": membership.node_id})
+
+
+class _Http(NamedTuple):
+    server: HttpServer
+    routes: dict[str, Mapping[str, Handler]]
+    """Those that need a node are put in once there is one."""
+    address: Address
+
+
+async def _open_http(
+    settings: Settings, clock: Clock, network: Network, gate: _Gate, counts: HttpCounts, opened: AsyncExitStack
+) -> _Http:
+    host, port = settings.http.host, settings.http.port
+    health = Health(clock, VERSION, gate.state, lambda: (host, port))
+    routes = {
+        **health.routes,
+        **description_routes(VERSION),
+        **not_yet({**READ_PATHS, **REST_PATHS, **METRICS_PATHS}),
+    }
+    limits = HttpLimits(max_connections=settings.http.max_connections)
+    server = HttpServer(network, clock, routes, limits, counts.observe)
+    opened.push_async_callback(server.close)
+    port = await server.listen(host, port)
+    return _Http(server, routes, Address(host, port))
+
+
+def _rest(settings: Settings, node: Node, view: TopicView, broker: Broker, clock: Clock, server: HttpServer) -> Routes:
+    http = settings.http
+    return rest_routes(
+        Gate(http.token, http.max_requests_per_s, settings.node.roles, clock),
+        node.topics,
+        view,
+        node.open_log,
+        broker.polls,
+        broker.sent,
+        clock,
+        settings.kafka.topics,
+        addresses_of_objects(settings),
+        lambda: server.room,
+        http.max_connections * 3 // 4,
+        http.hot_records_bytes,
+    )
+
+
+def _broker(
+    node: Node,
+    view: TopicView,
+    membership: Membership,
+    coordinator: Coordinator,
+    clock: Clock,
+    entropy: Entropy,
+    defaults: TopicDefaults,
+    answers: AnswerBudget,
+) -> Broker:
+    return Broker(
+        node.cluster_id,
+        node.meta,
+        membership,
+        node.topics,
+        view,
+        node.open_log,
+        coordinator,
+        clock,
+        entropy,
+        defaults,
+        answers,
+    )
 
 
 def shown(listeners: dict[str, Address]) -> str:

@@ -49,7 +49,7 @@ from tests.broker.world import api_of
 M = TypeVar("M", bound=Message)
 
 SESSION_MS = 600_000
-QUICK = GroupSettings(initial_rebalance_delay_s=0.0)
+QUICK = GroupSettings(initial_rebalance_delay_s=0.0, consumer_session_timeout_s=SESSION_MS / 1000)
 STATE = "state"
 CHUNK = "0"
 """How fault injection calls the records of a group: by the last part of their keys."""

@@ -20,6 +20,7 @@ from catena.wire.requests import HEADER, Request
 from catena.wire.schema import Message
 from catena.wire.writer import write_message
 
+PATIENCE_S = 60
 PRODUCE, HEARTBEAT, METADATA, API_VERSIONS, END_TXN, SYNC_GROUP = 0, 12, 3, 18, 26, 14
 
 
@@ -75,7 +76,7 @@ class Desk:
         return HeartbeatResponse(error_code=7)
 
     async def until_asked(self, count: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.asked) < count:
                 self.came.clear()
                 await self.came.wait()
@@ -91,14 +92,14 @@ class Peer:
 
     async def answer(self) -> int:
         """The correlation id of the next answer."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             data = await self.reader.readexactly(size)
         return int.from_bytes(data[:4], "big")
 
     async def is_cut_off(self) -> bool:
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 while await self.reader.read(1 << 20):
                     pass
         except ConnectionError:

@@ -29,6 +29,7 @@ from tests.broker.peers import (
     END_TXN,
     HEARTBEAT,
     METADATA,
+    PATIENCE_S,
     PRODUCE,
     SYNC_GROUP,
     Clients,
@@ -239,7 +240,7 @@ class TestBadInput:
         await desk.until_asked(2)
         desk.later[0].set_result(HeartbeatResponse())
         assert await peer.answer() == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             assert await peer.reader.readexactly(16) == struct.pack(">iibihb", 12, 2, 0, 0, Code.UNSUPPORTED_VERSION, 0)
         assert await peer.answer() == 3
 
@@ -259,7 +260,7 @@ class TestBadInput:
         peer = await clients.connect()
         for n in range(2 * SETTINGS.in_flight_max_requests):
             peer.socket.write(struct.pack(">i", len(request_bytes)) + request_bytes)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 assert await peer.reader.readexactly(10) == struct.pack(">iih", 6, -1, Code.UNSUPPORTED_VERSION)
             peer.send(n)
             assert await peer.answer() == n

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from catena.broker.describe import NOT_KNOWN, SAMPLED_RUNS
+from catena.broker.describe import NOT_KNOWN
 from catena.errors import StoreUnavailable
 from catena.loglets.producers import EXPIRY_MS
 from catena.testing.contracts.loglet import Stamp, make_entry
 from catena.testing.faults import Fail
+from catena.virtual_log.sizes import SAMPLED_RUNS
 from catena.wire.codes import Code
 from catena.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,

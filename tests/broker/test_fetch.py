@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from catena.broker.base import Client
-from catena.broker.fetch import Fetch
+from catena.broker.fetch import Elsewhere, Fetch, Moved
+from catena.broker.long_polls import LongPolls
+from catena.cluster.placement import NO_NODE
+from catena.cluster.view import WRITE
 from catena.errors import StoreUnavailable
 from catena.formats.record_batch import split_batches
 from catena.formats.records import iter_records
 from catena.runtime import Tasks
 from catena.testing.contracts.loglet import make_entry
 from catena.testing.faults import Fail
+from catena.virtual_log.log import VirtualLog
 from catena.wire.apis import APIS
 from catena.wire.codes import Code
 from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -26,10 +30,11 @@ LONG_MS = 60_000
 
 
 class Fetching:
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: BrokerNode, elsewhere: Elsewhere | None = None, moved: Moved | None = None) -> None:
         self.node = node
         self.tasks = Tasks("fetch")
-        self.fetch = Fetch(node.view, node.node.open_log, node.node.clock, self.tasks)
+        self.polls = LongPolls(node.node.clock, self.tasks)
+        self.fetch = Fetch(node.view, node.node.open_log, self.polls, elsewhere=elsewhere, moved=moved)
 
     def request(
         self,
@@ -240,6 +245,28 @@ class TestWait:
         (part,) = await fetching.ask(fetching.request({0: 0}, max_wait_ms=0))
         assert values(part) == [(0, "x")]
 
+    async def test_a_log_at_its_tail_is_not_forgotten_while_another_has_enough_each_time(
+        self, fetching: Fetching, world: World
+    ) -> None:
+        """On a node that others write for: it is told of news only by who follows the log."""
+        writer = await world.node()
+        for _ in range(100):
+            await fetching.append("x" * 1000, partition=0, node=writer)
+        await fetching.append("0", partition=1, node=writer)
+        at, found = {0: 0, 1: 0}, list[str]()
+        for number in range(1, 4):
+            async with asyncio.timeout(30):
+                while len(found) < number:
+                    assert at[0] < 100, "there is always enough in the other log"
+                    request = fetching.request(at, max_wait_ms=LONG_MS, partition_max_bytes=1)
+                    for part in await fetching.ask(request):
+                        for offset, value in values(part):
+                            at[part.partition_index] = offset + 1
+                            found += [value] if part.partition_index == 1 else []
+                    await asyncio.sleep(0.02)
+            await fetching.append(f"{number}", partition=1, node=writer)
+        assert found == ["0", "1", "2"]
+
     async def test_an_error_is_told_at_once(self, fetching: Fetching) -> None:
         first, second = await fetching.ask(fetching.request({0: 0, 1: 5}, max_wait_ms=LONG_MS))
         assert (first.error_code, second.error_code) == (0, Code.OFFSET_OUT_OF_RANGE)
@@ -263,15 +290,79 @@ class TestWait:
 
     async def test_a_node_that_ends_answers_at_once(self, fetching: Fetching) -> None:
         waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
-        fetching.fetch.end_waits()
+        fetching.polls.end()
         async with asyncio.timeout(30):
             (part,) = (await waiting).responses[0].partitions
         assert (part.error_code, values(part)) == (0, [])
-        assert not fetching.fetch._waiting
+        assert not len(fetching.polls)
 
     async def test_who_is_gone_waits_no_more(self, fetching: Fetching) -> None:
         waiting = await self.waiting(fetching, fetching.request({0: 0}, max_wait_ms=LONG_MS))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert not any(fetching.fetch._tails._waiting.values())
+        assert not any(fetching.polls._tails._waiting.values())
+
+
+SERVED = 1
+"""An offset at which whoever asks is served here."""
+
+
+class TestElsewhere:
+    """A node that does not read."""
+
+    @pytest.fixture
+    async def writer(self, world: World) -> AsyncIterator[Fetching]:
+        def reader(log: VirtualLog, offset: int, client: Client, rack: str) -> int | None:
+            assert client.listener == "main"
+            if offset == SERVED:
+                return None
+            return NO_NODE if log.tp.partition == 2 else len(rack)
+
+        fetching = Fetching(await world.node(roles=(WRITE,)), reader)
+        await fetching.node.node.topics.create("t", 3)
+        await fetching.append("x")
+        yield fetching
+        await fetching.tasks.close()
+
+    @pytest.mark.parametrize("version", [11, 12])
+    async def test_clients_are_sent_on_at_once(self, writer: Fetching, version: int) -> None:
+        request = writer.request({0: 0, 1: 7}, max_wait_ms=LONG_MS)
+        request.rack_id = "1234"
+        for part in await writer.ask(request, version):
+            assert (part.error_code, part.preferred_read_replica, values(part)) == (0, 4, [])
+
+    async def test_those_that_can_not_be_sent_on_are_served(self, writer: Fetching) -> None:
+        (part,) = await writer.ask(writer.request({0: 0}), 10)
+        assert values(part) == [(0, "x")]
+
+    async def test_those_that_came_back_are_served_unless_others_of_the_request_are_sent_on(
+        self, writer: Fetching
+    ) -> None:
+        await writer.append("y")
+        served, sent_on = await writer.ask(writer.request({0: SERVED, 1: 0}, max_wait_ms=LONG_MS))
+        assert (values(served), served.preferred_read_replica, sent_on.preferred_read_replica) == ([], -1, 0)
+        (served,) = await writer.ask(writer.request({0: SERVED}, max_wait_ms=LONG_MS))
+        assert values(served) == [(1, "y")]
+
+    async def test_where_nobody_reads_that_is_said(self, writer: Fetching) -> None:
+        part, unknown = await writer.ask(writer.request({2: 0, 3: 0}, max_wait_ms=LONG_MS))
+        assert (part.error_code, part.preferred_read_replica) == (Code.REPLICA_NOT_AVAILABLE, NO_NODE)
+        assert unknown.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_who_is_told_that_leaders_have_moved_gets_the_rest_at_once(world: World) -> None:
+    def moved(logs: Sequence[VirtualLog], client: Client) -> list[bool]:
+        assert client.listener == "main"
+        return [log.tp.partition == 1 for log in logs]
+
+    fetching = Fetching(await world.node(), moved=moved)
+    await fetching.node.node.topics.create("t", 3)
+    for partition in range(2):
+        await fetching.append("x", partition=partition)
+    others = fetching.request({0: 0, 1: 0, 2: 0}, max_wait_ms=LONG_MS, min_bytes=1 << 20)
+    served, told, empty = await fetching.ask(others)
+    assert (served.error_code, values(served)) == (0, [(0, "x")])
+    assert (told.error_code, values(told)) == (Code.NOT_LEADER_OR_FOLLOWER, [])
+    assert (empty.error_code, values(empty)) == (0, [])
+    await fetching.tasks.close()

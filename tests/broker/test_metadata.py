@@ -8,7 +8,8 @@ import pytest
 
 from catena.broker.base import TopicDefaults
 from catena.broker.metadata import REFRESH_S, REFRESHES_PER_S
-from catena.cluster.view import Address
+from catena.cluster.placement import NO_NODE
+from catena.cluster.view import READ, WRITE, Address
 from catena.errors import StoreUnavailable
 from catena.testing.faults import Fail
 from catena.types import TopicId
@@ -164,6 +165,31 @@ class TestBrokers:
             placement = first.membership.view.placement
             assert leaders == [placement.leader(TopicId(topic.topic_id), number) for number in range(40)]
             assert set(leaders) == {3, 7}
+
+    async def test_only_those_that_write_lead_and_those_that_read_are_replicas(self, world: World) -> None:
+        writer = await world.node(1, roles=(WRITE,), rack="a")
+        readers = [await world.node(2, roles=(READ,), rack="a"), await world.node(3, roles=(READ,), rack="b")]
+        both = await world.node(4)
+        await world.together(writer, *readers, both)
+        await writer.node.topics.create("t", 40)
+        for node in (writer, *readers, both):
+            answer = await metadata(node, "t")
+            assert [broker.node_id for broker in answer.brokers] == [1, 2, 3, 4]
+            found = {(part.leader_id, tuple(part.replica_nodes)) for part in answer.topics[0].partitions}
+            assert {leader for leader, _ in found} == {1, 4}
+            assert {replicas for leader, replicas in found if leader == 4} == {(4,)}
+            # Clients of a rack are sent to its reader, others to any of the three.
+            assert {frozenset(replicas) for leader, replicas in found if leader == 1} <= {
+                frozenset((1, 2, 3)),
+                frozenset((1, 2, 3, 4)),
+            }
+            assert all(part.isr_nodes == part.replica_nodes for part in answer.topics[0].partitions)
+
+    async def test_where_nobody_writes_there_is_no_leader(self, world: World) -> None:
+        reader = await world.node(roles=(READ,))
+        await reader.node.topics.create("t", 2)
+        for part in (await one(reader, "t")).partitions:
+            assert (part.error_code, part.leader_id, part.replica_nodes) == (Code.LEADER_NOT_AVAILABLE, NO_NODE, [])
 
     async def test_a_broker_that_cannot_be_reached_is_not_listed_and_leads_nothing(self, world: World) -> None:
         first = await world.node(3, {"main": Address("a", 1), "inside": Address("b", 2)})

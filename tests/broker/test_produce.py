@@ -45,10 +45,10 @@ def with_attributes(data: bytes, attributes: int) -> bytes:
 
 
 class Producing:
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: BrokerNode, *, writes: bool = True) -> None:
         self.node = node
         self.tasks = Tasks("produce")
-        self.produce = Produce(node.view, node.node.open_log, node.node.clock, self.tasks)
+        self.produce = Produce(node.view, node.node.open_log, node.node.clock, self.tasks, writes=writes)
 
     async def ask(self, request: ProduceRequest, version: int = 12) -> ProduceResponse | HangUp | None:
         later = await self.produce.produce(Request(PRODUCE, version, 1, None, request), Client("", "main"))
@@ -220,6 +220,21 @@ class TestRefused:
             answer = await producing.one(batch(b"new"))
         assert (answer.error_code, answer.base_offset) == (0, 0)
         assert await producing.values() == [b"new"]
+
+    @pytest.mark.parametrize("acks", [-1, 1])
+    async def test_at_a_node_that_does_not_write(self, producing: Producing, acks: int) -> None:
+        reader = Producing(producing.node, writes=False)
+        answer = await reader.one(batch(b"a"), acks=acks)
+        assert (answer.error_code, answer.base_offset) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
+        assert "role `write`" in (answer.error_message or "")
+        request = ProduceRequest(acks=0, topic_data=[_one_part(batch(b"a"))])
+        assert isinstance(await reader.ask(request), HangUp)
+        assert await producing.values() == []
+        await reader.tasks.close()
+
+
+def _one_part(data: bytes) -> TopicProduceData:
+    return TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=[data])])
 
 
 class TestTrouble:

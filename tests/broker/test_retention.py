@@ -338,3 +338,15 @@ class TestLife:
         site.node.faults.at("put chain", Fail(StoreUnavailable("away")))
         assert await site.round() == 0
         assert await site.round() == 1
+
+    async def test_it_says_when_all_was_last_looked_at(self, world: World) -> None:
+        site = await Site.make(world, partitions=2, retention_ms=HOUR_MS)
+        await site.append(2)
+        site.node.faults.at("get chain", Fail(StoreUnavailable("away")))
+        await site.round()
+        assert (site.retention.last_round_at_ms, site.retention.trimmed) == (None, 0)
+        site.clock.leap(60)
+        await site.round()
+        assert site.retention.last_round_at_ms is not None
+        assert site.clock.now_ms() - site.retention.last_round_at_ms < 60_000
+        assert site.retention.trimmed == 1

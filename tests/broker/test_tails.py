@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from catena.broker.tails import Tails
+from catena.broker.tails import LINGER_S, Tails
 from catena.errors import StoreUnavailable
 from catena.runtime import Tasks
 from catena.testing.contracts.loglet import make_entry
@@ -84,22 +84,46 @@ async def test_a_follower_rests_when_nothing_happens(following: Following) -> No
     log, waiter = await following.node.node.log("t", 0), Waiter()
     await log.append(make_entry("x"))
     following.tails.subscribe(log, waiter.wake)
+    taken = following.node.faults.taken
+
+    def asked() -> int:
+        """Of the log: the node's own views look now and then, for topics and for nodes."""
+        return sum(taken[step] for step in taken if step.rpartition(" ")[2] in ("chain", "control", "index"))
+
     for _ in range(100):
         await asyncio.sleep(0.001)
-    asked = following.node.faults.taken.total()
+    before = asked()
+    assert before
     for _ in range(100):
         await asyncio.sleep(0.001)
-    # The node's own views look now and then, for topics and for nodes.
-    assert following.node.faults.taken.total() - asked < 10
+    assert asked() - before < 10
 
 
-async def test_who_has_left_is_not_told_and_the_follower_ends(following: Following) -> None:
+async def test_who_has_left_is_not_told_and_the_follower_ends_a_while_later(following: Following, world: World) -> None:
     log, waiter = await following.node.node.log("t", 0), Waiter()
     following.tails.subscribe(log, waiter.wake)
     following.tails.unsubscribe(log, waiter.wake)
     await log.append(make_entry("x"))
+    assert following.tails.follow(log)
+    world.clock.leap(LINGER_S)
+    await log.append(make_entry("x"))
     await following.until_it_ends()
     assert waiter.told == []
+    assert not following.tails.follow(log)
+
+
+async def test_a_log_that_is_asked_for_is_followed_though_nobody_waits(following: Following, world: World) -> None:
+    log, theirs = await following.node.node.log("t", 0), await (await world.node()).node.log("t", 0)
+    assert not following.tails.follow(log)
+    for number in range(3):
+        await theirs.append(make_entry("x"))
+        for _ in range(10_000):
+            if log.seen_tail > number:
+                break
+            await asyncio.sleep(0.001)
+        assert log.seen_tail == number + 1
+        world.clock.leap(LINGER_S / 2)
+        assert following.tails.follow(log)
 
 
 async def test_a_store_that_was_away_is_followed_again(following: Following) -> None:

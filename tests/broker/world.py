@@ -14,7 +14,7 @@ from catena.broker.metadata import Metadata
 from catena.broker.offsets import Offsets
 from catena.broker.topic_admin import TopicAdmin
 from catena.cluster.membership import Membership, MembershipSettings
-from catena.cluster.view import Address, NodeProfile
+from catena.cluster.view import ROLES, Address, NodeProfile
 from catena.config import Settings
 from catena.loglets.memory import MemoryMedium
 from catena.meta.base import MetaStore
@@ -101,7 +101,7 @@ class World:
         listeners: Mapping[str, Address] = MAIN,
         rack: str | None = None,
         defaults: TopicDefaults | None = None,
-        roles: tuple[str, ...] = ("broker",),
+        roles: tuple[str, ...] = ROLES,
     ) -> BrokerNode:
         store: MetaStore = self._memory
         if self._path is not None:

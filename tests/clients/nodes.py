@@ -26,9 +26,11 @@ class Node:
         self.node_id = node_id
         self._listener = listener
         self._folder = folder
-        self._environment = environment
+        self.environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
+        self.http = ""
+        """Its address."""
         self._starts = 0
         self._told_to_end = False
 
@@ -62,12 +64,13 @@ class Node:
         command += ["--node-id", str(self.node_id), "--data", str(self._folder / "data")]
         with self._said.open("wb") as out, log.open("wb") as err:
             self._process = subprocess.Popen(
-                command, env=self._environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
             )
 
     def wait_until_ready(self) -> None:
         said = until(self._ready, f"node {self.node_id} starts", START_MAX_S)
         self._port = int(said["listeners"]["main"].rpartition(":")[2])
+        self.http = str(said["http"])
 
     def _ready(self) -> dict[str, Any] | None:
         line = self._said.read_text()

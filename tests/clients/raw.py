@@ -49,7 +49,7 @@ from catena.wire.writer import write_message
 
 R = TypeVar("R", bound=Message)
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 BY_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}
 CLIENT_ID = b"raw"
 

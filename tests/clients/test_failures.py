@@ -84,10 +84,11 @@ def test_a_kill_under_load_is_a_short_gap(killable_nodes: Cluster, admin: AdminC
     load.write_for(1, 200)
     leaders = [p.leader_id for p in metadata(killable_nodes.nodes[0].address, load.topic).topics[0].partitions]
     with dead(killable_nodes, killable_nodes.nodes[leaders[0]]):
-        load.write_for(SESSION_S + 4, 1500)
+        load.write_for(SESSION_S + 6, 1500)
     load.write_for(1, 200)
     load.finish()
-    assert load.longest_gap() <= SESSION_S + 2
+    # Its session, then a second until the others look, and one until the client does; as much again for a busy machine.
+    assert load.longest_gap() <= SESSION_S + 4
     load.check(killable_nodes.bootstrap)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.02
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 """Far more than anything here takes, so that a busy machine fails no test."""
 
 

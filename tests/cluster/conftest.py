@@ -7,12 +7,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.cluster.world import World
-
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -13,6 +13,7 @@ from catena.cluster.placement import NO_NODE
 from catena.cluster.view import Address, NodeRecord, encode_node
 from catena.errors import ConfigError, Corrupt, OutcomeUnknown, SessionExpired, StoreUnavailable
 from catena.meta import keys
+from catena.runtime.refresher import USED_S
 from catena.testing.faults import Fail, Late, Stall, kind_of
 from tests.cluster.world import REFRESH_S, STEP_S, TTL_S, World
 
@@ -33,14 +34,14 @@ def sees(membership: Membership, *expected: int) -> bool:
 class TestJoin:
     async def test_what_is_stored(self, world: World) -> None:
         meta = world.open()
-        member = await world.join(7, meta, http=Address("h", 80), rack="a", roles=("broker", "x"), version="1.2")
+        member = await world.join(7, meta, http=Address("h", 80), rack="a", roles=("write", "x"), version="1.2")
         record = await meta.get(keys.node(7))
         assert record is not None
         assert msgspec.json.decode(record.value) == {
             "listeners": {"main": {"host": "host", "port": 9092}},
             "http": {"host": "h", "port": 80},
             "rack": "a",
-            "roles": ["broker", "x"],
+            "roles": ["write", "x"],
             "version": "1.2",
             "node_id": 7,
             "incarnation": member.record.incarnation,
@@ -151,8 +152,23 @@ class TestView:
         meta = world.open()
         member = await world.join(meta=meta)
         view = member.view
-        await world.until(lambda: meta.faults.taken[SCAN] > 10)
+        await world.until(lambda: member.view is not view or meta.faults.taken[SCAN] > 10)
         assert member.view is view
+
+    async def test_a_view_that_nobody_looks_at_is_read_more_seldom(self, world: World) -> None:
+        meta = world.open()
+        await world.join(meta=meta)
+        began = world.clock.monotonic()
+        await world.until(lambda: world.clock.monotonic() - began > USED_S + REFRESH_S, 2 * USED_S)
+        scans = meta.faults.taken[SCAN]
+        await world.until(lambda: world.clock.monotonic() - began > USED_S + 21 * REFRESH_S, 2 * USED_S)
+        assert meta.faults.taken[SCAN] - scans <= 2
+
+    async def test_a_node_that_nobody_asks_registers_again_at_once(self, world: World) -> None:
+        meta = world.open()
+        await world.join(meta=meta)
+        await meta.lose_session()
+        assert await world.until(lambda: len(meta.sessions) == 2) <= 2 * REFRESH_S
 
     async def test_it_outlives_a_store_that_is_away(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
         meta = world.open()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from catena.cluster.placement import Placement
-from catena.cluster.view import BROKER, Address, NodeRecord, View, decode_node, encode_node
+from catena.cluster.view import READ, ROLES, WRITE, Address, NodeRecord, View, decode_node, encode_node
 from catena.errors import Corrupt
 from catena.meta import keys
 from catena.meta.base import Record
@@ -19,7 +19,7 @@ def node(node_id: int, *roles: str) -> NodeRecord:
         incarnation="1f" * 16,
         started_at_ms=1_700_000_000_000,
         listeners={"inside": Address("10.0.0.1", 9092), "outside": Address("example.org", 19092)},
-        roles=roles or (BROKER,),
+        roles=roles or ROLES,
     )
 
 
@@ -50,8 +50,10 @@ def test_a_view_is_sorted_by_id_as_a_number() -> None:
     assert repr(view) == "View(3, nodes [9, 10, 100])"
 
 
-def test_its_placement_is_over_the_brokers() -> None:
-    placement = View(1, [node(1), node(2, "transformer"), node(3, "transformer", BROKER)]).placement
-    expected = Placement([1, 3])
-    for partition in range(50):
-        assert placement.leader(TopicId("0" * 32), partition) == expected.leader(TopicId("0" * 32), partition)
+def test_its_placement_is_over_those_that_serve_and_its_writers_over_those_that_write() -> None:
+    view = View(1, [node(1), node(2, "transformer"), node(3, "transformer", WRITE), node(4, READ)])
+    assert [each.serves for each in view.nodes] == [True, False, True, True]
+    for placement, nodes in ((view.placement, [1, 3, 4]), (view.writers, [1, 3])):
+        expected = Placement(nodes)
+        for partition in range(50):
+            assert placement.leader(TopicId("0" * 32), partition) == expected.leader(TopicId("0" * 32), partition)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from catena.http.base import HttpRequest, HttpResponse, Routes
-from catena.http.connection import HttpLimits
+from catena.http.connection import HttpLimits, Observe
 from catena.http.server import HttpServer
 from catena.runtime import Clock, SystemClock, SystemNetwork
 
@@ -32,8 +32,10 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 @asynccontextmanager
-async def serving(clock: Clock, limits: HttpLimits, routes: Routes = ROUTES) -> AsyncIterator[Connect]:
-    server = HttpServer(SystemNetwork(), clock, routes, limits)
+async def serving(
+    clock: Clock, limits: HttpLimits, routes: Routes = ROUTES, observe: Observe | None = None
+) -> AsyncIterator[Connect]:
+    server = HttpServer(SystemNetwork(), clock, routes, limits, observe)
     port = await server.listen("127.0.0.1", 0)
     writers = []
 

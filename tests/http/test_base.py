@@ -6,7 +6,16 @@ import json
 
 import pytest
 
-from catena.http.base import HttpRequest, HttpResponse, Routes, error_response, json_response, respond
+from catena.http.base import (
+    HttpRequest,
+    HttpResponse,
+    Routes,
+    error_response,
+    json_response,
+    not_any_more,
+    not_yet,
+    respond,
+)
 
 
 async def get_it(request: HttpRequest) -> HttpResponse:
@@ -49,3 +58,13 @@ async def test_another_method_is_told_which_there_are(method: str, path: str, al
 
 def test_errors_are_json() -> None:
     assert error_response(400, "no").body == b'{"message":"no"}\n'
+
+
+@pytest.mark.parametrize(
+    ("routes", "word"), [(not_yet({"/it": "PUT"}), "starting"), (not_any_more({"/it": "PUT"}), "ending")]
+)
+async def test_what_is_not_there_now_says_so(routes: Routes, word: str) -> None:
+    response = await respond(routes, HttpRequest("PUT", "/it"))
+    assert (response.status, response.headers) == (503, (("retry-after", "1"),))
+    assert word in json.loads(response.body)["message"]
+    assert (await respond(routes, HttpRequest("GET", "/it"))).status == 405

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from catena.errors import ConfigError
-from catena.local_cluster.plan import Plan, check_fits, choose_stores, completed
+from catena.local_cluster.plan import Plan, check_fits, choose_stores, completed, roles_of, wrong_roles
 
 DATA = Path("d")
 KEPT = Plan(3, ("a", "b"), 9092, "postgres://u:secret@host/db", None, "/file.toml")
 
 
 def test_what_is_not_said_has_a_default() -> None:
-    assert completed(Plan()) == Plan(3, (), 9092)
-    assert completed(Plan(1, ("a",), 0, "sqlite", "s3", "f")) == Plan(1, ("a",), 0, "sqlite", "s3", "f")
+    assert completed(Plan()) == Plan(3, (), 9092, roles=())
+    said = Plan(2, ("a",), 0, "sqlite", "s3", "f", ("write", "read"))
+    assert completed(said) == said
 
 
 @pytest.mark.parametrize("asked", [Plan(), Plan(3), Plan(racks=("a", "b"), base_port=9092), KEPT])
@@ -43,6 +45,34 @@ def test_what_is_not_so_is_refused_by_its_name(asked: Plan, refusal: str) -> Non
 def test_racks_where_there_are_none() -> None:
     with pytest.raises(ConfigError, match="--racks: the cluster in d was started without it"):
         check_fits(Plan(racks=("a",)), completed(Plan()), DATA)
+
+
+def test_roles_are_given_in_turn() -> None:
+    roles = ("write", "read", "write+read")
+    assert [roles_of(roles, number) for number in range(4)] == [("write",), ("read",), ("write", "read"), ("write",)]
+    assert roles_of((), 1) == ()
+    with pytest.raises(ConfigError, match="--roles: the cluster in d was started with write,read;"):
+        check_fits(Plan(roles=("write",)), completed(Plan(2, roles=("write", "read"))), DATA)
+
+
+@pytest.mark.parametrize(
+    ("roles", "nodes", "problem"),
+    [
+        (("write", "read"), 2, ""),
+        (("write+read",), 1, ""),
+        (("read+write", "read"), 1, ""),
+        (("broker",), 3, "'broker' is not write, read or write+read"),
+        (("write+write",), 3, "'write+write' is not write, read or write+read"),
+        (("",), 3, "'' is not write, read or write+read"),
+        (("write", "read"), 1, "no node would read: roles are given to the nodes in turn, and there is 1"),
+        (("read",), 3, "no node would write: roles are given to the nodes in turn, and there are 3"),
+    ],
+)
+def test_somebody_has_to_write_and_somebody_to_read(roles: tuple[str, ...], nodes: int, problem: str) -> None:
+    assert wrong_roles(roles, nodes) == problem
+    if problem:
+        with pytest.raises(ConfigError, match=f"option --roles: {re.escape(problem)}"):
+            completed(Plan(nodes, roles=roles))
 
 
 def test_stores() -> None:

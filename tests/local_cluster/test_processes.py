@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -10,12 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from catena.local_cluster.processes import Process, end, is_running, launch, started_by
+from catena.local_cluster.processes import Process, end, is_running, kill, launch, send, started_by
 from catena.runtime import SystemClock
 
 PATIENT = "import signal; print('up', flush=True); signal.pause()"
 STUBBORN = "import signal; signal.signal(15, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
 WITH_CHILD = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {STUBBORN!r}]).wait()"
+
+LEADERLESS = """
+import ctypes, signal, threading
+threading.Thread(target=signal.pause).start()
+print("up", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+"""Its first thread ends before its second, as it may when a process is killed."""
 
 
 class Host:
@@ -136,3 +145,24 @@ async def test_another_one_with_the_same_id_is_left_alone(host: Host) -> None:
 
 def test_one_that_is_long_gone() -> None:
     assert not is_running(Process(2**22 + 1, 1))
+
+
+async def test_one_whose_first_thread_alone_is_gone_still_runs(host: Host) -> None:
+    process = await host.run(LEADERLESS)
+    deadline = SystemClock().monotonic() + 30
+    while lives(process.pid):
+        assert SystemClock().monotonic() < deadline
+        await SystemClock().sleep(0.01)
+    assert is_running(process)
+    assert send(process, signal.SIGKILL)
+    await _gone(process)
+    assert not send(process, signal.SIGKILL)
+
+
+async def test_a_child_that_has_ended_unheard_is_not_killed_again() -> None:
+    child = await asyncio.create_subprocess_exec("/bin/true", start_new_session=True)
+    deadline = SystemClock().monotonic() + 30
+    while lives(child.pid):  # the loop does not run here, but a thread of its own may take the child away
+        assert SystemClock().monotonic() < deadline
+    await kill(child)
+    assert child.returncode == 0

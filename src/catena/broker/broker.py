@@ -10,12 +10,17 @@ from catena.broker.describe import Describe
 from catena.broker.fetch import Fetch
 from catena.broker.group_offsets import GroupOffsets
 from catena.broker.groups import Groups
+from catena.broker.long_polls import LongPolls
 from catena.broker.metadata import Metadata
+from catena.broker.moved_leaders import MovedLeaders
 from catena.broker.offsets import Offsets
 from catena.broker.produce import Produce
 from catena.broker.producer_ids import ProducerIds
+from catena.broker.sending_on import SendingOn
 from catena.broker.topic_admin import TopicAdmin
 from catena.cluster.membership import Membership
+from catena.cluster.view import READ, WRITE
+from catena.counting import Sent
 from catena.meta.base import MetaStore
 from catena.runtime import Clock, Entropy, Tasks
 from catena.virtual_log.topic_view import TopicView
@@ -40,8 +45,15 @@ class Broker:
         answer_budget: AnswerBudget,
     ) -> None:
         self._tasks = Tasks("broker")
-        produce = Produce(view, open_log, clock, self._tasks)
-        self._fetch = fetch = Fetch(view, open_log, clock, self._tasks, answer_budget)
+        roles = membership.record.roles
+        produce = Produce(view, open_log, clock, self._tasks, writes=WRITE in roles)
+        sending_on = SendingOn(membership, clock)
+        self.sent_on = sending_on.counts
+        self.polls = LongPolls(clock, self._tasks)
+        """Of all who wait for more to come, whichever way they ask."""
+        elsewhere = None if READ in roles else sending_on.reader
+        moved = MovedLeaders(membership, clock).of
+        self._fetch = fetch = Fetch(view, open_log, self.polls, answer_budget, elsewhere, moved)
         metadata = Metadata(cluster_id, membership, topics, view, open_log, clock, defaults)
         admin = TopicAdmin(membership, topics, view, open_log, defaults)
         configs = Configs(membership, topics, view, defaults)
@@ -85,12 +97,17 @@ class Broker:
         }
         assert self._handlers.keys() == {api.name for api in APIS.values()}, "what is advertised is answered"
 
+    @property
+    def sent(self) -> Sent:
+        """What fetches have brought."""
+        return self._fetch.sent
+
     async def handle(self, request: Request, client: Client) -> Answer:
         return await self._handlers[request.api.name](request, client)
 
     def end_waits(self) -> None:
         """Answer at once what only waits for more to come."""
-        self._fetch.end_waits()
+        self.polls.end()
 
     async def close(self) -> None:
         await self._tasks.close()

@@ -24,8 +24,9 @@ from catena.broker.api_versions import api_versions
 from catena.broker.bad_connections import BadConnections
 from catena.broker.base import Answer, AnswerBudget, Client, HangUp, Later
 from catena.broker.budget import Budget
+from catena.broker.request_counts import RequestCounts
 from catena.errors import CatenaError
-from catena.runtime import Clock, Tasks
+from catena.runtime import Clock, Tasks, shielded
 from catena.runtime.network import set_socket_options
 from catena.types import Buffer
 from catena.wire.apis import API_VERSIONS, APIS
@@ -74,6 +75,7 @@ class _Pending(NamedTuple):
     request: Request
     answer: Message | Later
     size: int
+    began: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -87,6 +89,7 @@ class Connection(asyncio.BufferedProtocol):
         budget: Budget,
         answer_budget: AnswerBudget,
         bad_connections: BadConnections,
+        counts: RequestCounts,
         opened: Callable[[Connection], None],
         closed: Callable[[Connection], None],
     ) -> None:
@@ -98,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget = budget
         self._answer_budget = answer_budget
         self._bad_connections = bad_connections
+        self._counts = counts
         self._untaken = 0
         """Bytes that were given to the socket and are not all gone."""
         self._opened, self._closed = opened, closed
@@ -229,6 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost:
             return
         self._hung_up = True
+        self._counts.connections_cut_off += 1
         self._bad_connections.ended(self.client.host, why)
         self._transport.abort()
 
@@ -292,6 +297,7 @@ class Connection(asyncio.BufferedProtocol):
                 await self._wake_handler.wait()
             frame = self._requests.popleft()
             size = len(frame)
+            began = self._clock.monotonic()
             try:
                 request = parse_request(frame)
                 del frame  # only the batches of a Produce still need it
@@ -307,9 +313,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._lost:
                 continue
             if answer is None:
+                self._counts.answered(request, self._clock.monotonic() - began, size, 0, None)
                 self._release(request.api.key, size)
                 continue
-            self._answers.append(_Pending(request, answer, size))
+            self._answers.append(_Pending(request, answer, size, began))
             self._wake_sender.set()
 
     @property
@@ -341,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(first, Later) and not first.answer.done():
                 try:
                     # Shielded: what was taken goes on when the connection is lost.
-                    await asyncio.shield(first.answer)
+                    await shielded(first.answer)
                 except Exception:
                     pass  # it is raised again where answers are taken
             try:
@@ -369,8 +376,9 @@ class Connection(asyncio.BufferedProtocol):
         """Answers that are there, up to the first one that is not: many are sent by one call."""
         parts: list[Buffer] = []
         count = size = 0
+        now = self._clock.monotonic()
         message: Message | None
-        for request, answer, _ in self._answers:
+        for request, answer, size_in, began in self._answers:
             if isinstance(answer, Later):
                 if not answer.answer.done() or (count and answer.answer.exception() is not None):
                     break
@@ -383,12 +391,15 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 message = answer
             count += 1
+            size_out = 0
             if message is not None:
                 frame = response_frame(request.api, request.version, request.correlation_id, message)
                 parts += frame
-                size += sum(map(len, frame))
-                if size >= SEND_BYTES:
-                    break
+                size_out = sum(map(len, frame))
+                size += size_out
+            self._counts.answered(request, now - began, size_in, size_out, message)
+            if size >= SEND_BYTES:
+                break
         return count, parts
 
     def _release(self, key: int, size: int) -> None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -57,7 +57,7 @@ from catena.groups.offsets import check_commit, check_fetch, check_offset_delete
 from catena.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from catena.groups.timers import Timers
 from catena.meta.base import MetaStore
-from catena.runtime import Clock, Entropy, Tasks
+from catena.runtime import Clock, Entropy, Tasks, shielded
 from catena.virtual_log.topic_view import TopicView
 from catena.wire.codes import Code
 
@@ -266,6 +266,11 @@ class Coordinator:
         await group.commit(removed)
         return errors
 
+    @property
+    def held(self) -> Iterable[HeldGroup]:
+        """The groups that are loaded here, with their offsets."""
+        return [group.held for group in self._groups.values() if group.exists]
+
     # Loading and letting go
 
     def _is_ours(self, group_id: str) -> bool:
@@ -288,7 +293,7 @@ class Coordinator:
         try:
             async with asyncio.timeout(self._settings.load_max_ms / 1000):
                 # Shielded: others wait for it, too.
-                outcome = await asyncio.shield(load)
+                outcome = await shielded(load)
         except TimeoutError:
             raise RetryLater(f"group {group_id!r} is being loaded") from None
         if isinstance(outcome, CatenaError):

@@ -2,9 +2,8 @@
 
 There are no folders: all partitions are in the object store. A broker tells of one log dir, named "catena", with the
 partitions that it leads, so that those who add up all brokers count each once. The size of a partition is that of its
-runs: exact where these are few; else it is an estimate, the bytes per record of the oldest `SAMPLED_RUNS` runs times
-the number of records. A request looks at `MAX_SIZED` partitions at the most; those beyond have the size -1, and so
-have those whose records are in the memory of another node.
+runs: exact where these are few, else an estimate (`virtual_log/sizes.py`). A request looks at `MAX_SIZED` partitions at
+the most; those beyond have the size -1, and so have those whose records are in the memory of another node.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from catena.runtime.tasks import map_bounded
 from catena.types import TopicPartition
 from catena.virtual_log.handoff import load_handoff
 from catena.virtual_log.log import VirtualLog
+from catena.virtual_log.sizes import estimated_size
 from catena.virtual_log.topic_view import TopicView
 from catena.virtual_log.topics import TopicRecord
 from catena.wire.codes import Code
@@ -38,7 +38,6 @@ from catena.wire.messages.describe_log_dirs import (
 )
 from catena.wire.requests import Request
 
-SAMPLED_RUNS = 100
 MAX_SIZED = 1000
 NOT_KNOWN = -1
 SIZES_AT_ONCE = 32
@@ -106,7 +105,7 @@ class Describe:
 
     def _led(self, body: DescribeLogDirsRequest) -> list[tuple[TopicRecord, list[int]]]:
         """What was asked for of the partitions that this node leads. What is not there is left out, as in Kafka."""
-        placement, node_id = self._membership.view.placement, self._membership.node_id
+        placement, node_id = self._membership.view.writers, self._membership.node_id
         asked: list[tuple[TopicRecord, list[int]]] = []
         if body.topics is None:
             asked = [(topic, list(range(topic.partitions))) for topic in self._view.all()]
@@ -124,16 +123,11 @@ class Describe:
 
     async def _size(self, log: VirtualLog) -> int:
         try:
-            tail = await log.tail()
-            start = (await log.chain()).start
-            runs = await log.runs(start, SAMPLED_RUNS)
+            return await estimated_size(log, await log.tail())
         except UnknownTopic:
             return 0
         except StoreRefused:
             return NOT_KNOWN
-        size = sum(run.size for run in runs)
-        counted = runs[-1].end - start if runs else 0
-        return size if counted >= tail - start else size * (tail - start) // max(counted, 1)
 
     async def _producers(self, log: VirtualLog) -> dict[int, ProducerState]:
         """Those that the last link knows: from its handoff, from their records, and from what is still pending."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from catena.broker.base import OpenLog
+from catena.broker.base import OpenLog, TopicDefaults
 from catena.broker.error_codes import code_of
-from catena.errors import CatenaError, UnknownPartition, UnknownTopic
+from catena.errors import CatenaError, TopicExists, UnknownPartition, UnknownTopic
 from catena.types import TopicId
 from catena.virtual_log.log import VirtualLog
 from catena.virtual_log.topic_view import TopicView
-from catena.virtual_log.topics import TopicRecord, check_name
+from catena.virtual_log.topics import TopicRecord, Topics, check_name
 from catena.wire.codes import Code
 
 R = TypeVar("R")
@@ -73,6 +74,22 @@ class TopicLookup:
         if topic_id is not None and found.topic_id != topic_id:
             raise UnknownTopic(found.name)
         return found
+
+    async def find_or_create(
+        self, name: str, topics: Topics, defaults: TopicDefaults, partition: int = 0
+    ) -> TopicRecord:
+        """As `find` by name; but a topic that is not there is made, if the defaults say so.
+
+        It is told as it is, at once: to some of Kafka's clients a leader that is not there yet is the end.
+        """
+        try:
+            return await self.find(name, None, partition)
+        except UnknownTopic:
+            if not defaults.auto_create:
+                raise
+        with suppress(TopicExists):
+            await topics.create(name, defaults.partitions)
+        return await self._view.read(name)
 
     async def _find_listed(self, name: str, topic_id: str | None) -> TopicRecord:
         if topic_id is None:

@@ -1,8 +1,9 @@
 """Metadata, DescribeCluster, DescribeTopicPartitions: who is there, and who leads what.
 
-Any node serves any diskless partition. The leader that a client is told is a rendezvous hash over the brokers that it
-can reach: those that have a listener of the name through which it came. A broker without one is not listed there and
-leads nothing there. Replicas and in-sync replicas are the leader alone: copies are the object store's affair.
+Any node could serve any diskless partition; which do is up to their roles. The leader that a client is told is a
+rendezvous hash over the nodes that write and that it can reach: those that have a listener of the name through which it
+came. A broker without one is not listed there and leads nothing there. Replicas and in-sync replicas are the leader
+alone, or with those that fetches are sent to, see `reachable`: copies are the object store's affair.
 
 A leader epoch is the epoch of the last link of a partition's chain, which is read once and then looked at again when
 it is older than `REFRESH_S`. So nodes agree within that time; where there are many partitions the time is longer, so
@@ -20,10 +21,10 @@ from typing import NamedTuple, cast
 from catena.broker.base import Client, OpenLog, TopicDefaults
 from catena.broker.error_codes import code_of
 from catena.broker.handling import TopicLookup
+from catena.broker.reachable import Reach, Reachable
 from catena.cluster.membership import Membership
-from catena.cluster.placement import NO_NODE, NodeId, Placement
-from catena.cluster.view import BROKER, Address, NodeRecord, View
-from catena.errors import CatenaError, RetryLater, TopicExists, UnknownTopic
+from catena.cluster.placement import NO_NODE
+from catena.errors import CatenaError, RetryLater, UnknownTopic
 from catena.runtime import Clock
 from catena.runtime.tasks import map_bounded
 from catena.types import TopicId
@@ -72,18 +73,6 @@ CLUSTER_OPERATIONS = sum(1 << bit for bit in (5, 7, 8, 9, 10, 11, 12))
 NOT_ASKED_FOR = -(1 << 31)
 
 
-class _Reachable(NamedTuple):
-    """The brokers that a client can connect to."""
-
-    brokers: list[tuple[NodeRecord, Address]]
-    placement: Placement
-
-    @property
-    def controller(self) -> NodeId:
-        """Every node does what a controller does; clients want one to send it to."""
-        return self.brokers[0][0].node_id if self.brokers else NO_NODE
-
-
 class _Unknown(NamedTuple):
     """A topic that was asked for and can't be told."""
 
@@ -104,14 +93,12 @@ class Metadata:
         settings: TopicDefaults,
     ) -> None:
         self._cluster_id = cluster_id
-        self._membership = membership
+        self._reach = Reach(membership)
         self._topics = topics
         self._view = view
         self._open_log = open_log
         self._clock = clock
         self._settings = settings
-        self._reachable: dict[str, _Reachable] = {}
-        self._reachable_in: View | None = None
         self._refreshing = asyncio.Lock()
         self._partitions = 0
         self._partitions_at = -1
@@ -127,14 +114,14 @@ class Metadata:
             found = await map_bounded(AT_ONCE, lambda topic: self._find(topic, body, lookup), asked)
         logs = {topic.topic_id: self._logs(topic) for topic in found if isinstance(topic, TopicRecord)}
         deleted = await self._refresh([log for each in logs.values() for log in each])
-        reachable = self._reach(client)
+        reachable = self._reach.by(client.listener)
         topic_operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED_FOR
         topics = []
         for topic in found:
             if isinstance(topic, TopicRecord) and topic.topic_id in deleted:
                 topic = _Unknown(topic.name, topic.topic_id, Code.UNKNOWN_TOPIC_OR_PARTITION)
             if isinstance(topic, TopicRecord):
-                topics.append(_topic(topic, logs[topic.topic_id], reachable.placement, topic_operations))
+                topics.append(_topic(topic, logs[topic.topic_id], reachable, topic_operations))
             else:
                 name = topic.name if request.version >= NULL_NAME_SINCE else topic.name or ""
                 topics.append(MetadataResponseTopic(error_code=topic.code, name=name, topic_id=topic.topic_id))
@@ -161,7 +148,7 @@ class Metadata:
             return DescribeClusterResponse(
                 error_code=code, error_message=message, endpoint_type=body.endpoint_type, cluster_id=self._cluster_id
             )
-        reachable = self._reach(client)
+        reachable = self._reach.by(client.listener)
         return DescribeClusterResponse(
             cluster_id=self._cluster_id,
             controller_id=reachable.controller,
@@ -183,7 +170,7 @@ class Metadata:
         first = cursor.topic_name if cursor is not None else ""
         left = max(1, min(body.response_partition_limit, MAX_PARTITIONS_PER_PAGE))
         response, lookup = DescribeTopicPartitionsResponse(), TopicLookup(self._view)
-        placement = self._reach(client).placement
+        reachable = self._reach.by(client.listener)
         names = sorted({topic.name for topic in body.topics}) or [topic.name for topic in self._view.all()]
         for name in names:
             if name < first:
@@ -205,7 +192,7 @@ class Metadata:
                         DescribeTopicPartitionsResponseTopic(error_code=topic.code, name=name, topic_id=topic.topic_id)
                     )
                 continue
-            response.topics.append(_page_of(topic, logs, placement))
+            response.topics.append(_page_of(topic, logs, reachable))
             left -= len(logs)
             if begin + len(logs) < topic.partitions:
                 response.next_cursor = Cursor(topic_name=name, partition_index=begin + len(logs))
@@ -223,43 +210,15 @@ class Metadata:
                 return _Unknown(None, topic_id, Code.UNKNOWN_TOPIC_ID)
             except CatenaError as error:
                 return _Unknown(None, topic_id, _code_of(error))
-        found = await _find_existing(asked.name, lookup)
-        if (
-            isinstance(found, _Unknown)
-            and found.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-            and body.allow_auto_topic_creation
-            and self._settings.auto_create
-        ):
-            return await self._create(asked.name)
-        return found
-
-    async def _create(self, name: str) -> TopicRecord | _Unknown:
-        """It is told as it is, at once: to some clients a leader that is not there yet is the end."""
+        if not body.allow_auto_topic_creation:
+            return await _find_existing(asked.name, lookup)
         try:
-            try:
-                await self._topics.create(name, self._settings.partitions)
-            except TopicExists:
-                pass
-            return await self._view.read(name)
+            return await lookup.find_or_create(asked.name, self._topics, self._settings)
         except CatenaError as error:
-            return _Unknown(name, NO_ID, _code_of(error))
+            return _Unknown(asked.name, NO_ID, _code_of(error))
 
     def _logs(self, topic: TopicRecord, begin: int = 0, end: int = MAX_PARTITIONS) -> list[VirtualLog]:
         return [self._open_log(topic, number) for number in range(begin, min(end, topic.partitions))]
-
-    def _reach(self, client: Client) -> _Reachable:
-        view = self._membership.view
-        if self._reachable_in is not view:
-            self._reachable_in = view
-            self._reachable.clear()
-        reachable = self._reachable.get(client.listener)
-        if reachable is None:
-            brokers = [node for node in view.nodes if BROKER in node.roles]
-            found = [(node, node.listeners[client.listener]) for node in brokers if client.listener in node.listeners]
-            all_are = len(found) == len(brokers)
-            placement = view.placement if all_are else Placement([node.node_id for node, _ in found])
-            reachable = self._reachable[client.listener] = _Reachable(found, placement)
-        return reachable
 
     async def _refresh(self, logs: Sequence[VirtualLog]) -> dict[TopicId, None]:
         """See to it that the epochs of these logs are not old; returns the topics that turned out to be deleted."""
@@ -315,16 +274,16 @@ def _refused_page(body: DescribeTopicPartitionsRequest, code: Code) -> DescribeT
 
 
 def _topic(
-    topic: TopicRecord, logs: Sequence[VirtualLog], placement: Placement, operations: int
+    topic: TopicRecord, logs: Sequence[VirtualLog], reachable: Reachable, operations: int
 ) -> MetadataResponseTopic:
     partitions = []
     for number, log in enumerate(logs):
-        leader, nodes = _nodes_of(log, placement)
+        nodes = reachable.replicas(log.tp.topic_id, number)
         partitions.append(
             MetadataResponsePartition(
                 error_code=Code.NONE if nodes else Code.LEADER_NOT_AVAILABLE,
                 partition_index=number,
-                leader_id=leader,
+                leader_id=nodes[0] if nodes else NO_NODE,
                 leader_epoch=log.seen_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
@@ -339,16 +298,16 @@ def _topic(
 
 
 def _page_of(
-    topic: TopicRecord, logs: Sequence[VirtualLog], placement: Placement
+    topic: TopicRecord, logs: Sequence[VirtualLog], reachable: Reachable
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for log in logs:
-        leader, nodes = _nodes_of(log, placement)
+        nodes = reachable.replicas(log.tp.topic_id, log.tp.partition)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=Code.NONE if nodes else Code.LEADER_NOT_AVAILABLE,
                 partition_index=log.tp.partition,
-                leader_id=leader,
+                leader_id=nodes[0] if nodes else NO_NODE,
                 leader_epoch=log.seen_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
@@ -362,9 +321,3 @@ def _page_of(
         partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
-
-
-def _nodes_of(log: VirtualLog, placement: Placement) -> tuple[NodeId, list[NodeId]]:
-    """The leader, and the replicas."""
-    leader = placement.leader(log.tp.topic_id, log.tp.partition)
-    return leader, [] if leader == NO_NODE else [leader]

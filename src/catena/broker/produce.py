@@ -2,6 +2,8 @@
 
 A batch stays the slice of the request that it is. Its records are not looked at; only a topic that asks for it has its
 batches recompressed or stamped with the time of the append.
+
+A node that does not write refuses all of it, as one that is not the leader does in Kafka: clients then ask who is.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class _Append(NamedTuple):
 
 
 class Produce:
-    def __init__(self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks) -> None:
+    def __init__(self, view: TopicView, open_log: OpenLog, clock: Clock, tasks: Tasks, *, writes: bool = True) -> None:
+        self._writes = writes
         self._view = view
         self._open_log = open_log
         self._clock = clock
@@ -87,7 +90,9 @@ class Produce:
         answer = TopicProduceResponse(name=topic.name, topic_id=topic.topic_id)
         record: TopicRecord | None = None
         fault: tuple[Code, str] | None = None
-        if body.acks not in ACKS:
+        if not self._writes:
+            fault = Code.NOT_LEADER_OR_FOLLOWER, "this node does not have the role `write`: metadata names one that has"
+        elif body.acks not in ACKS:
             fault = Code.INVALID_REQUIRED_ACKS, f"acks are -1, 0 or 1, not {body.acks}"
         elif body.transactional_id is not None:
             fault = Code.INVALID_REQUEST, "transactions are not supported yet"

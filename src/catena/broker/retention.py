@@ -61,7 +61,11 @@ class Retention:
         self._tasks = Tasks("retention")
         self._seen: dict[tuple[TopicId, int], Seen] = {}
         self._trouble: str | None = None
-        self._trimmed = 0
+        self._trimmed = self._failed = 0
+        self.trimmed = 0
+        """Partitions of which something was trimmed; one counts each time."""
+        self.last_round_at_ms: int | None = None
+        """When the last round ended in which all could be looked at."""
 
     async def start(self) -> None:
         self._tasks.spawn("rounds", self._run())
@@ -81,7 +85,7 @@ class Retention:
         slices = -(-sum(topic.partitions for topic in topics) // SLICE)
         partitions = ((topic, number) for topic in topics for number in range(topic.partitions))
         before, self._seen = self._seen, {}
-        self._trimmed = 0
+        self._trimmed = self._failed = 0
         for _ in range(slices):
             # What is not looked at in this round, as others lead it by now, is forgotten.
             led = self._led(list(itertools.islice(partitions, SLICE)))
@@ -93,11 +97,13 @@ class Retention:
             await self._clock.sleep(over_s / slices)
         if not slices:
             await self._clock.sleep(over_s)
+        if not self._failed:
+            self.last_round_at_ms = self._clock.now_ms()
         if self._trimmed:
             log.info("retention trimmed logs", extra={"partitions": self._trimmed})
 
     def _led(self, partitions: Sequence[tuple[TopicRecord, int]]) -> list[tuple[TopicRecord, int]]:
-        node_id, leader = self._membership.node_id, self._membership.view.placement.leader
+        node_id, leader = self._membership.node_id, self._membership.last_view.placement.leader
         return [item for item in partitions if leader(item[0].topic_id, item[1]) == node_id]
 
     async def _visit(self, item: tuple[TopicRecord, int]) -> None:
@@ -113,6 +119,7 @@ class Retention:
         except CatenaError as error:
             # What was seen may be half of the truth by now.
             self._seen.pop((topic.topic_id, number), None)
+            self._failed += 1
             self._say(error)
         else:
             self._trouble = None
@@ -138,6 +145,7 @@ class Retention:
                 return
             await partition.trim(seen.start)
             self._trimmed += 1
+            self.trimmed += 1
             log.debug("%s: trimmed from %d to %d", partition.tp, start, seen.start)
 
     def _say(self, error: CatenaError) -> None:

@@ -13,6 +13,7 @@ from catena.broker.bad_connections import BadConnections
 from catena.broker.base import Answer, AnswerBudget, Client
 from catena.broker.budget import Budget
 from catena.broker.connection import Connection, ConnectionSettings
+from catena.broker.request_counts import RequestCounts
 from catena.errors import ConfigError
 from catena.runtime import Clock, Listener, Network, Tasks
 from catena.wire.requests import Request
@@ -45,6 +46,7 @@ class Server:
         handle: Callable[[Request, Client], Awaitable[Answer]],
         settings: ConnectionSettings,
         answer_budget: AnswerBudget | None = None,
+        counts: RequestCounts | None = None,
     ) -> None:
         self._network = network
         self._clock = clock
@@ -53,6 +55,7 @@ class Server:
         self._budget = Budget(settings.total_max_bytes)
         self._answer_budget = answer_budget or AnswerBudget(settings.answers_max_bytes)
         self._bad_connections = BadConnections(clock)
+        self.counts = counts or RequestCounts()
         self._tasks = Tasks("kafka")
         self._listeners: dict[str, Listener] = {}
         self._connections: dict[Connection, None] = {}
@@ -106,12 +109,14 @@ class Server:
             self._budget,
             self._answer_budget,
             self._bad_connections,
+            self.counts,
             self._connected,
             self._disconnected,
         )
 
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
+        self.counts.connections_opened += 1
         if len(self._connections) > self._settings.max_connections:
             connection.hang_up(f"there are {self._settings.max_connections} connections already")
 

@@ -18,7 +18,6 @@ from catena.broker.base import Client, OpenLog, TopicDefaults
 from catena.broker.configs import topic_configs_of
 from catena.broker.handling import Logs, Refused, fault_of
 from catena.cluster.membership import Membership
-from catena.cluster.view import BROKER
 from catena.errors import CatenaError, InvalidTopic, TopicExists, UnknownTopic
 from catena.runtime.tasks import map_bounded
 from catena.types import Offset, TopicId
@@ -198,7 +197,7 @@ class TopicAdmin:
     def _check_replication(self, factor: int) -> None:
         if factor == DEFAULT:
             return
-        brokers = sum(BROKER in node.roles for node in self._membership.view.nodes)
+        brokers = sum(node.serves for node in self._membership.view.nodes)
         if not 1 <= factor <= brokers:
             raise Refused(
                 Code.INVALID_REPLICATION_FACTOR,

@@ -11,8 +11,9 @@ leaves. Nobody else ever changes its record.
   node that was given its id stays unlisted until it is free again, and one that was not takes another: ask for
   `node_id` each time.
 - The **view** is what the store said last. It outlives a store that is away. Expiry may wake no watch, so it is re-read
-  every `refresh_ms` as well, which bounds how long after a death the others go on without the dead. This node is in
-  its own view even while it is not registered, since whoever asks it has reached it; `alive` tells the difference.
+  every `refresh_ms` as well, which bounds how long after a death the others go on without the dead. While nobody looks
+  at the view that is done more seldom (`runtime.refresher`): on some stores it costs money. This node is in its own
+  view even while it is not registered, since whoever asks it has reached it; `alive` tells the difference.
   Being in a view promises nothing: whatever must not be done by two nodes needs a compare-and-set of its own.
 """
 
@@ -82,6 +83,7 @@ class Membership:
         self._view = View(0, ())
         self._tasks = Tasks("membership")
         self._watch = meta.watch(keys.NODES)
+        self._refresher: Refresher | None = None
 
     @classmethod
     async def join(
@@ -123,6 +125,13 @@ class Membership:
 
     @property
     def view(self) -> View:
+        if self._refresher is not None:
+            self._refresher.used()
+        return self._view
+
+    @property
+    def last_view(self) -> View:
+        """The same, for those for whom an older one is good enough: to look at it keeps nobody at work."""
         return self._view
 
     async def changed(self, since: int) -> View:
@@ -150,7 +159,15 @@ class Membership:
             await self._clock.sleep(self._settings.session_ttl_ms / 1000 / LOOKS_PER_TTL)
         await self._look()
         every_s = self._settings.refresh_ms / 1000
-        Refresher("view of the nodes", self._clock, self._tasks, every_s, self._watch.changed, self._refresh)
+        self._refresher = Refresher(
+            "view of the nodes",
+            self._clock,
+            self._tasks,
+            every_s,
+            self._watch.changed,
+            self._refresh,
+            is_urgent=lambda: not self.alive,
+        )
 
     async def _refresh(self) -> None:
         if not self.alive:

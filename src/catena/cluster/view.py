@@ -10,8 +10,11 @@ from catena.cluster.placement import NodeId, Placement
 from catena.errors import Corrupt
 from catena.meta.base import Record
 
-BROKER = "broker"
-"""The role of nodes that serve clients; only these lead partitions and coordinate groups."""
+WRITE = "write"
+"""The role of nodes that take what is produced; only these are told to clients as leaders of partitions."""
+READ = "read"
+"""The role of nodes that serve what is consumed."""
+ROLES = (WRITE, READ)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -29,8 +32,13 @@ class NodeProfile(msgspec.Struct, frozen=True, kw_only=True):
     """By name, each with the address at which clients reach it."""
     http: Address | None = None
     rack: str | None = None
-    roles: tuple[str, ...] = (BROKER,)
+    roles: tuple[str, ...] = ROLES
     version: str = ""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it serves clients at all: nodes of roles that are not known here do something else."""
+        return WRITE in self.roles or READ in self.roles
 
 
 class NodeRecord(NodeProfile, frozen=True, kw_only=True):
@@ -45,13 +53,15 @@ class NodeRecord(NodeProfile, frozen=True, kw_only=True):
 class View:
     """Immutable. `revision` counts the views of this process; it says nothing to others."""
 
-    __slots__ = ("_by_id", "nodes", "placement", "revision")
+    __slots__ = ("_by_id", "nodes", "placement", "revision", "writers")
 
     def __init__(self, revision: int, nodes: Sequence[NodeRecord]) -> None:
         self.revision = revision
         self.nodes = tuple(sorted(nodes, key=lambda node: node.node_id))
-        self.placement = Placement([node.node_id for node in nodes if BROKER in node.roles])
-        """Over the brokers among the nodes."""
+        self.placement = Placement([node.node_id for node in nodes if node.serves])
+        """Over the nodes that serve clients: of groups, and of what is done once for each partition."""
+        self.writers = Placement([node.node_id for node in nodes if WRITE in node.roles])
+        """Over those that take what is produced: of the leaders that clients are told."""
         self._by_id = {node.node_id: node for node in nodes}
 
     def get(self, node_id: NodeId) -> NodeRecord | None:

@@ -6,6 +6,7 @@ without the body. Errors are JSON with a `message` that says what was wrong.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,6 +23,9 @@ class HttpRequest(NamedTuple):
     headers: tuple[tuple[bytes, bytes], ...] = ()
     """Names in lower case."""
     body: bytes = b""
+    ended: asyncio.Future[None] | None = None
+    """Done once the client sends no more. It has gone, or waits for this answer and then goes: whoever waits for news
+    answers with what there is."""
 
 
 class HttpResponse(NamedTuple):
@@ -45,11 +49,19 @@ def error_response(status: int, message: str, headers: tuple[tuple[str, str], ..
 
 def not_yet(paths: Mapping[str, str]) -> Routes:
     """For paths, by method, whose handlers are there once the node serves."""
+    return _not_now(paths, "this node is starting: ask again in a moment")
 
-    async def later(_request: HttpRequest) -> HttpResponse:
-        return error_response(503, "this node is starting: ask again in a moment")
 
-    return {path: {method: later} for path, method in paths.items()}
+def not_any_more(paths: Mapping[str, str]) -> Routes:
+    """For those whose handlers are gone before the port is."""
+    return _not_now(paths, "this node is ending: ask another one")
+
+
+def _not_now(paths: Mapping[str, str], message: str) -> Routes:
+    async def refuse(_request: HttpRequest) -> HttpResponse:
+        return error_response(503, message, (("retry-after", "1"),))
+
+    return {path: {method: refuse} for path, method in paths.items()}
 
 
 async def respond(routes: Routes, request: HttpRequest) -> HttpResponse:

@@ -1,11 +1,16 @@
-"""One HTTP/1.1 connection: h11 knows the protocol, this carries the bytes.
+"""One HTTP/1.1 connection: `parsing` knows the protocol, this carries the bytes.
 
-    bytes -> h11 -> request, complete -> handler -> response -> h11 -> bytes
+    bytes -> request, complete -> handler -> response -> bytes
 
-One request at a time, and the next one only when the client has taken nearly all of the answer; until then the socket
-is not read, so a client that sends on waits in its own send buffer. Bounded: the size of a head and of a body; what
-clients have not taken yet, of all connections, past which only probes are answered; the time from one answer to the
-next complete request, so a client that sends a byte now and then is cut off as well, and so is one that takes nothing.
+One request at a time, and the next one only when the client has taken nearly all of the answer. The socket is read on
+until then, so that the end of a client is noticed; but only up to a bound, and a client that sends on behind it waits
+in its own send buffer. Bounded: the size of a head and of a body; what has come in of requests that are not answered
+yet, of all connections, past which larger ones are refused; what clients have not taken yet, of all connections, past
+which only probes are answered; the time from one answer to the next complete request, so a client that sends a byte now
+and then is cut off as well, and so is one that takes nothing.
+
+Whoever sends what is refused may go on sending for a while, before it reads. Were the connection closed at once its
+kernel would throw the answer away. So only our side is closed, and what still comes in is passed over, up to a bound.
 """
 
 from __future__ import annotations
@@ -13,12 +18,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from http import HTTPStatus
+from typing import Any, TypeAlias, cast
 
-import h11
 import msgspec
 
-from catena.http.base import HttpRequest, HttpResponse, Routes, error_response, respond
+from catena.http.base import JSON, HttpRequest, HttpResponse, Routes, error_response, respond
+from catena.http.parsing import BadRequest, Incoming, Requests
 from catena.runtime import Clock, Tasks
 from catena.runtime.network import set_socket_options
 
@@ -28,6 +34,10 @@ log = logging.getLogger(__name__)
 class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     head_max_bytes: int = 16 << 10
     body_max_bytes: int = 8 << 20
+    held_max_bytes: int = 64 << 20
+    """Of requests that are on their way in, or not answered yet, of all connections."""
+    small_bytes: int = 64 << 10
+    """A request that has no more is taken however many are held."""
     untaken_max_bytes: int = 128 << 20
     """Of answers, of all connections; more is not begun then."""
     max_connections: int = 256
@@ -37,6 +47,21 @@ class HttpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 PROBES = ("/health", "/ready")
 """Small, and answered in any case: who does not get them takes the node for dead."""
+
+OTHER = "other"
+"""Stands for paths that are not there, and for methods that nobody uses: whoever counts them has few names."""
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")
+
+Observe: TypeAlias = Callable[[str, str, int, float, int, int], None]
+"""Path and method, or OTHER; status; seconds from the complete request to its answer; bytes of both bodies."""
+
+RETRY_AFTER = (("retry-after", "1"),)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_USUAL_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_FIRST_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_PASSED_OVER_MAX_BYTES = 64 << 20
+_LARGE_BYTES = 64 << 10
+"""A body from this size on is not copied behind its head."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -49,18 +74,31 @@ class HttpConnection(asyncio.Protocol):
         opened: Callable[[HttpConnection], None],
         closed: Callable[[HttpConnection], None],
         untaken: Callable[[], int],
+        lags: Callable[[HttpConnection], None],
+        hold: Callable[[int], int],
+        observe: Observe | None = None,
     ) -> None:
-        """`untaken`: the bytes that clients of all connections have not taken yet."""
+        """`untaken`: the bytes that clients of all connections have not taken yet. `lags` is told where this begins.
+        `hold` is told of bytes that are held more, or less, and says how many all connections hold."""
         self._routes = routes
         self._clock = clock
         self._tasks = tasks
         self._limits = limits
-        self._opened, self._closed, self._untaken = opened, closed, untaken
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_max_bytes)
-        self._head: h11.Request | None = None
-        self._body = bytearray()
+        self._opened, self._closed, self._untaken, self._lags = opened, closed, untaken, lags
+        self._hold = hold
+        self._held = 0
+        self._observe = observe
+        self._requests = Requests(limits.head_max_bytes, limits.body_max_bytes)
         self._answering: asyncio.Task[Any] | None = None
+        self._answering_bytes = 0
+        """Of the body of the request that is being answered."""
         self._is_full = False
+        self._is_paused = False
+        """The socket is not read: enough has come in behind what is being answered."""
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the client sends no more; it may still wait for answers."""
+        self._passed_over: int | None = None
+        """Bytes that came in since what was sent before them was refused."""
         self._untaken_before = 0
         self.idle_since = clock.monotonic()
 
@@ -72,16 +110,29 @@ class HttpConnection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         if self._answering is not None:
             self._answering.cancel()
+        self._count_held(0)
         self._closed(self)
 
     def data_received(self, data: bytes) -> None:
-        self._http.receive_data(data)
-        self._advance()
+        if self._passed_over is not None:
+            self._passed_over += len(data)
+            if self._passed_over > _PASSED_OVER_MAX_BYTES:
+                self._transport.abort()
+            return
+        self._requests.feed(data)
+        if self._answering is None and not self._is_full:
+            self._advance()
+            return
+        held = self._requests.held
+        self._count_held(self._answering_bytes + held)
+        if held > self._limits.small_bytes and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        self._http.receive_data(b"")
+        self._ended.set_result(None)
         self._advance()
-        return self._answering is not None
+        return self._answering is not None or self._is_full
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -113,74 +164,104 @@ class HttpConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Go on with what has been received, up to the next complete request."""
+        is_held_up = self._answering is not None or self._is_full
+        if is_held_up or self._passed_over is not None or self._transport.is_closing():
+            return
         try:
-            while self._answering is None and not self._is_full and not self._transport.is_closing():
-                event = self._http.next_event()
-                if event is h11.NEED_DATA or event is h11.PAUSED:
-                    return
-                self._take(event)
-        except h11.RemoteProtocolError as error:
-            self._head = None
-            self._send(error_response(error.error_status_hint, str(error)), last=True)
-
-    def _take(self, event: object) -> None:
-        match event:
-            case h11.Request():
-                self._head = event
-                self._body = bytearray()
-            case h11.Data():
-                self._body += event.data
-                if len(self._body) > self._limits.body_max_bytes:
-                    too_large = f"the body is larger than {self._limits.body_max_bytes} bytes"
-                    self._send(error_response(413, too_large), last=True)
-            case h11.EndOfMessage():
-                self._transport.pause_reading()
-                self._answering = self._tasks.spawn("answer", self._answer())
-            case h11.ConnectionClosed():
+            incoming = self._requests.take()
+        except BadRequest as bad:
+            self._refuse(bad.status, str(bad))
+            return
+        if self._count_held(self._requests.held if incoming is None else len(incoming.request.body)):
+            self._refuse(503, "too many bytes of requests are on their way: ask again in a moment", RETRY_AFTER)
+        elif incoming is not None:
+            self._answering_bytes = len(incoming.request.body)
+            self._answering = self._tasks.spawn("answer", self._answer(incoming))
+        elif self._ended.done():
+            if self._requests.is_between:
                 self._transport.close()
+            else:
+                self._refuse(400, "the request ends in the middle")
+        elif self._requests.wants_continue:
+            self._requests.wants_continue = False
+            self._transport.write(_CONTINUE)
 
-    async def _answer(self) -> None:
-        assert self._head is not None
-        path, _, query = self._head.target.decode("ascii").partition("?")
-        headers = tuple((name, value) for name, value in self._head.headers)
-        request = HttpRequest(self._head.method.decode("ascii"), path, query, headers, bytes(self._body))
+    async def _answer(self, incoming: Incoming) -> None:
+        request = HttpRequest(*incoming.request[:-1], self._ended)
+        began = self._clock.monotonic()
         try:
-            if path not in PROBES and self._untaken() > self._limits.untaken_max_bytes:
-                response = error_response(503, "clients have not taken their answers yet: ask again in a moment")
+            if request.path not in PROBES and self._untaken() > self._limits.untaken_max_bytes:
+                untaken = "clients have not taken their answers yet: ask again in a moment"
+                response = error_response(503, untaken, RETRY_AFTER)
             else:
                 response = await respond(self._routes, request)
         except Exception:
-            log.exception("an HTTP request failed", extra={"method": request.method, "path": path})
+            log.exception("an HTTP request failed", extra={"method": request.method, "path": request.path})
             response = error_response(500, "this could not be answered; the log of the node says why")
         self._answering = None
-        self._send(response)
+        self._answering_bytes = 0
+        self._count_held(self._requests.held)
+        self._send(response, incoming.keeps_alive, request, began)
         if not self._is_full:
             self._go_on()
 
     def _go_on(self) -> None:
         if not self._transport.is_closing():
-            self._transport.resume_reading()
+            if self._is_paused:
+                self._is_paused = False
+                self._transport.resume_reading()
             self._advance()
 
-    def _send(self, response: HttpResponse, last: bool = False) -> None:
-        """`last`: what the client sends can't be told apart any more, so the connection ends with this answer."""
-        self.idle_since = self._clock.monotonic()
-        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self._transport.close()
-            return
-        headers = [
-            ("content-type", response.content_type),
-            ("content-length", str(len(response.body))),
-            *response.headers,
-            *([("connection", "close")] if last else []),
-        ]
-        parts = [self._http.send(h11.Response(status_code=response.status, headers=headers))]
-        if response.body and not (self._head is not None and self._head.method == b"HEAD"):
-            parts.append(self._http.send(h11.Data(data=response.body)))
-        parts.append(self._http.send(h11.EndOfMessage()))
-        self._transport.write(b"".join(part for part in parts if part))
-        self._head = None
-        if self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-            self._http.start_next_cycle()
+    def _count_held(self, size: int) -> bool:
+        """Whether this is too much, with what others hold."""
+        if size == self._held:
+            return False
+        total = self._hold(size - self._held)
+        self._held = size
+        return total > self._limits.held_max_bytes and size > self._limits.small_bytes
+
+    def _refuse(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        """What the client sends can't be told apart any more, so the connection ends with this answer."""
+        self._passed_over = 0
+        self._requests = Requests(0, 0)
+        self._count_held(0)
+        self._send(error_response(status, message, headers), keeps_alive=False)
+
+    def _send(
+        self, response: HttpResponse, keeps_alive: bool, request: HttpRequest | None = None, began: float = 0.0
+    ) -> None:
+        """None: what the client sent is no request."""
+        now = self.idle_since = self._clock.monotonic()
+        head = _head_of(response, keeps_alive)
+        body = b"" if request is not None and request.method == "HEAD" else response.body
+        if len(body) < _LARGE_BYTES:
+            self._transport.write(head + body)
         else:
+            # Not `writelines`: that of Python 3.12.0 to 3.13.1 never says that the buffer is full.
+            self._transport.write(head)
+            self._transport.write(body)
+        if self.untaken:
+            self._lags(self)
+        if self._passed_over is not None and not self._ended.done():
+            self._transport.write_eof()
+        elif not keeps_alive:
             self._transport.close()
+        if self._observe is None:
+            return
+        if request is None:
+            self._observe(OTHER, OTHER, response.status, 0.0, 0, len(body))
+        else:
+            path = request.path if request.path in self._routes else OTHER
+            method = request.method if request.method in METHODS else OTHER
+            self._observe(path, method, response.status, now - began, len(request.body), len(body))
+
+
+def _head_of(response: HttpResponse, keeps_alive: bool) -> bytes:
+    if keeps_alive and response.status == HTTPStatus.OK and response.content_type == JSON and not response.headers:
+        return _USUAL_HEAD % len(response.body)
+    lines = [_FIRST_LINES[response.status]]
+    if response.status != HTTPStatus.NO_CONTENT:
+        lines.append(f"content-type: {response.content_type}\r\ncontent-length: {len(response.body)}\r\n")
+    lines += [f"{name}: {value}\r\n" for name, value in response.headers]
+    lines.append("\r\n" if keeps_alive else "connection: close\r\n\r\n")
+    return "".join(lines).encode("latin-1")

@@ -38,7 +38,7 @@ from catena.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from catena.local_cluster.plan import Plan, check_fits, choose_stores, completed
+from catena.local_cluster.plan import Plan, check_fits, choose_stores, completed, roles_of
 from catena.local_cluster.processes import POLL_S, Process, end, is_running, launch, started_by
 from catena.local_cluster.state import Folder, LocalCluster, LocalNode
 from catena.runtime import Clock, FileLock, Network
@@ -51,6 +51,7 @@ LOCK_S = 0.5
 LAST_LINES = 10
 LOG_TAIL_BYTES = 16 << 10
 SERVERS = "servers"
+TAIL_FOLDER = f"{ENV_PREFIX}DISKLESS__TAIL_FOLDER"
 
 _SAID = (ConfigError, Contended, Corrupt, OutcomeUnknown, StoreFull, StoreRefused, StoreUnavailable)
 """Errors with which a node may end while it starts, and that are raised here as it said them."""
@@ -81,7 +82,10 @@ class Ended(NamedTuple):
     """What did not end when it was asked to."""
 
 
-async def up(data: Path, plan: Plan, clock: Clock, network: Network, progress: Progress) -> Started:
+async def up(
+    data: Path, plan: Plan, clock: Clock, network: Network, progress: Progress, only: int | None = None
+) -> Started:
+    """`only`: of a cluster whose stores are there, start this node if it does not run, and leave others as they are."""
     folder = Folder(data)
     folder.make()
     with _alone(folder):
@@ -91,7 +95,7 @@ async def up(data: Path, plan: Plan, clock: Clock, network: Network, progress: P
         cluster = _planned(folder, plan) if before is None else before
         ran = [process for process in cluster.processes if is_running(process)]
         try:
-            started = await _start(folder, cluster, clock, network, progress)
+            started = await _start(folder, cluster, clock, network, progress, only)
         except BaseException:
             await _end(cluster, clock, but=ran)
             if before is None:
@@ -135,39 +139,46 @@ def _planned(folder: Folder, asked: Plan) -> LocalCluster:
             plan.racks[number % len(plan.racks)] if plan.racks else None,
             str(folder.log(node_name(number))),
             port=plan.base_port + number if plan.base_port else 0,
+            roles=roles_of(plan.roles or (), number),
         )
         for number in range(plan.nodes)
     ]
     shell = {name: value for name, value in os.environ.items() if name.startswith(ENV_PREFIX)}
+    if plan.roles and not load(plan.config, {**shell, **settings}, data=str(folder.data)).diskless.tail_folder:
+        settings[TAIL_FOLDER] = str(folder.tails)
     return LocalCluster(plan, nodes, environment=settings, shell=shell, directory=os.getcwd())
 
 
 async def _start(
-    folder: Folder, cluster: LocalCluster, clock: Clock, network: Network, progress: Progress
+    folder: Folder, cluster: LocalCluster, clock: Clock, network: Network, progress: Progress, only: int | None
 ) -> list[int]:
     """Start what does not run; returns the ids of the nodes among it."""
     with chdir(cluster.directory):
-        settings = load(cluster.plan.config, _environment(cluster), data=str(folder.data))
-    await _check_ports([node for node in cluster.nodes if not node.is_running], settings, network)
+        settings = load(cluster.plan.config, environment_of(cluster), data=str(folder.data))
+    wanted = [node.id for node in cluster.nodes if not node.is_running and only in (None, node.id)]
+    await _check_ports([node for node in cluster.nodes if node.id in wanted], settings, network)
     folder.save(cluster)
     servers, _ = choose_stores(cluster.plan.meta, cluster.plan.objects)
     if servers and not (cluster.servers is not None and is_running(cluster.servers)):
+        if only is not None:
+            raise NeedsOperator(f"{node_name(only)} can't be started: the servers of its stores are gone")
+        wanted = [node.id for node in cluster.nodes]
         await _start_servers(folder, servers, cluster, clock, progress)
-    started = []
-    for number, node in enumerate(cluster.nodes):
-        progress.state(node_name(number), "running" if node.is_running else "starting")
-        if not node.is_running:
+    asked = [(number, node) for number, node in enumerate(cluster.nodes) if only in (None, node.id)]
+    for number, node in asked:
+        progress.state(node_name(number), "starting" if node.id in wanted else "running")
+        if node.id in wanted:
             _start_node(folder, cluster, number)
-            started.append(node.id)
-    for number, node in enumerate(cluster.nodes):
+    for number, _ in asked:
+        node = cluster.nodes[number]
         # One that runs and is not known to be ready was started by a command that was killed.
-        if node.id in started or not node.kafka:
+        if node.id in wanted or not node.kafka:
             assert node.process is not None
             said = await _ready(folder, node_name(number), node.process, clock, progress)
             cluster.nodes[number] = _at(node, said["listeners"]["main"], said["http"])
             folder.save(cluster)
     folder.save_environment({"CATENA_DATA": str(folder.data), **cluster.environment})
-    return started
+    return wanted
 
 
 async def _start_servers(
@@ -198,6 +209,7 @@ def _start_node(folder: Folder, cluster: LocalCluster, number: int) -> None:
     command = [sys.executable, "-m", "catena.cli", "serve", "--json", "--data", str(folder.data)]
     command += ["--node-id", str(node.id), "--port", str(node.port), "--http-port", str(node.http_port)]
     command += ["--rack", node.rack] if node.rack is not None else []
+    command += ["--roles", ",".join(node.roles)] if node.roles else []
     command += ["--config", plan.config] if plan.config is not None else []
     _launch(folder, node_name(number), command, cluster, write_down)
 
@@ -207,10 +219,10 @@ def _launch(
 ) -> Process:
     folder.set_log_aside(name)
     out, log = folder.out(name), folder.log(name)
-    return launch(command, _environment(cluster), cluster.directory, out, log, write_down)
+    return launch(command, environment_of(cluster), cluster.directory, out, log, write_down)
 
 
-def _environment(cluster: LocalCluster) -> dict[str, str]:
+def environment_of(cluster: LocalCluster) -> dict[str, str]:
     """As it was when the cluster was new, whoever starts a process of it."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
     return {**ours, **cluster.shell, **cluster.environment}

@@ -6,10 +6,12 @@ says something else in the meantime is refused: half a cluster of one kind and h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from catena.cluster.view import ROLES
 from catena.errors import ConfigError
 
 NODES = 3
@@ -30,16 +32,40 @@ class Plan(msgspec.Struct, frozen=True):
     """`folder`, `s3` to start a server for it, or an address."""
     config: str | None = None
     """A file with settings."""
+    roles: tuple[str, ...] | None = None
+    """Given to the nodes in turn, each `write`, `read` or `write+read`. Nodes that have them tell each other what they
+    commit: see `Folder.tails`."""
 
 
 def completed(plan: Plan) -> Plan:
     """With the defaults of this page; where nothing is said of stores, the settings of the nodes decide."""
+    nodes = NODES if plan.nodes is None else plan.nodes
+    if plan.roles and (problem := wrong_roles(plan.roles, nodes)):
+        raise ConfigError(f"option --roles: {problem}")
     return msgspec.structs.replace(
         plan,
-        nodes=NODES if plan.nodes is None else plan.nodes,
+        nodes=nodes,
+        roles=plan.roles or (),
         racks=plan.racks or (),
         base_port=BASE_PORT if plan.base_port is None else plan.base_port,
     )
+
+
+def roles_of(roles: Sequence[str], number: int) -> tuple[str, ...]:
+    """Of this node, as the setting `node.roles` names them; none: nothing is said."""
+    return tuple(roles[number % len(roles)].split("+")) if roles else ()
+
+
+def wrong_roles(roles: Sequence[str], nodes: int) -> str:
+    """Why a cluster of so many nodes can't have these; empty if it can."""
+    for each in roles:
+        if not set(each.split("+")) <= set(ROLES) or len(set(each.split("+"))) < len(each.split("+")):
+            return f"{each!r} is not {', '.join(ROLES)} or {'+'.join(ROLES)}"
+    given = {role for number in range(nodes) for role in roles_of(roles, number)}
+    for role in ROLES:
+        if role not in given:
+            return f"no node would {role}: roles are given to the nodes in turn, and there {_are(nodes)}"
+    return ""
 
 
 def check_fits(asked: Plan, kept: Plan, data: Path) -> None:
@@ -69,6 +95,10 @@ def choose_stores(meta: str | None, objects: str | None) -> tuple[tuple[str, ...
         elif value is not None:
             raise ConfigError(f"option --{name}: {value!r} is not {default}, {served} or an address")
     return tuple(servers), settings
+
+
+def _are(nodes: int) -> str:
+    return f"are {nodes}" if nodes > 1 else "is 1"
 
 
 def _with(found: object) -> str:

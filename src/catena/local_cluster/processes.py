@@ -6,19 +6,20 @@ nothing is ever signalled whose start does not match.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import chdir, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
 from catena.runtime import Clock
 
 POLL_S = 0.02
-_WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
+WAITING = ("/bin/sh", "-c", 'read -r _ && exec "$@" </dev/null', "sh")
 """Becomes the command behind it when it gets a line, and ends when nobody can send one any more."""
 
 
@@ -26,6 +27,11 @@ class Process(msgspec.Struct, frozen=True):
     pid: int
     started: int
     """In clock ticks since the host was booted."""
+
+    @classmethod
+    def of(cls, child: int) -> Self:
+        """Of a child of ours that nobody has waited for."""
+        return cls(child, _look(child).started)
 
 
 def launch(
@@ -45,8 +51,8 @@ def launch(
     try:
         with chdir(directory):
             pid = os.posix_spawn(
-                _WAITING[0],
-                [*_WAITING, *command],
+                WAITING[0],
+                [*WAITING, *command],
                 environment,
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, reads, 0),
@@ -55,7 +61,7 @@ def launch(
                 ],
                 setsid=True,
             )
-        process = Process(pid, _look(pid).started)
+        process = Process.of(pid)
         write_down(process)
         with suppress(BrokenPipeError):  # it has ended already, and its log says why
             os.write(writes, b"\n")
@@ -84,18 +90,42 @@ def is_running(process: Process) -> bool:
         look = _look(process.pid)
     except OSError:
         return False
-    return look.started == process.started and look.state not in "ZX"
+    # The first thread of a process that was killed may be gone before the others, which hold its ports until they are.
+    return look.started == process.started and (look.state not in "ZX" or look.threads > 1)
+
+
+def send(process: Process, number: signal.Signals, *, group: bool = False) -> bool:
+    """A signal, to it alone or to its whole group; whether it was there to get it."""
+    if not is_running(process):
+        return False
+    try:
+        if group:
+            os.killpg(os.getpgid(process.pid), number)
+        else:
+            os.kill(process.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def kill(child: asyncio.subprocess.Process) -> None:
+    """The child, which leads a group, with that group; and see it ended."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):  # it has ended, and the loop has not heard of it yet
+            os.killpg(child.pid, signal.SIGKILL)
+    await child.wait()
 
 
 async def end(processes: Sequence[Process], clock: Clock, patience_s: float) -> list[Process]:
     """Ask them to end, and end those that have not within this time; returns these."""
+    # Asked alone, to end in its own order what it has started itself; but killed with that.
     for process in processes:
-        _signal(process, signal.SIGTERM)
+        send(process, signal.SIGTERM)
     if await _wait_for_end(processes, clock, patience_s):
         return []
     stubborn = [process for process in processes if is_running(process)]
     for process in stubborn:
-        _signal(process, signal.SIGKILL)
+        send(process, signal.SIGKILL, group=True)
     await _wait_for_end(stubborn, clock, patience_s)
     return stubborn
 
@@ -109,19 +139,10 @@ async def _wait_for_end(processes: Sequence[Process], clock: Clock, patience_s: 
     return True
 
 
-def _signal(process: Process, number: signal.Signals) -> None:
-    if is_running(process):
-        with suppress(ProcessLookupError):
-            # To be killed with all that it has started itself; but asked alone, to end these in its own order.
-            if number == signal.SIGKILL:
-                os.killpg(os.getpgid(process.pid), number)
-            else:
-                os.kill(process.pid, number)
-
-
 class _Look(NamedTuple):
     state: str
     session: int
+    threads: int
     started: int
 
 
@@ -129,4 +150,4 @@ def _look(pid: int) -> _Look:
     """OSError if there is none."""
     # The name, which may hold anything, stands in parentheses before the rest.
     fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return _Look(fields[0], int(fields[3]), int(fields[19]))
+    return _Look(fields[0], int(fields[3]), int(fields[17]), int(fields[19]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class LocalNode(msgspec.Struct, frozen=True):
     kafka: str = ""
     """HOST:PORT, known once it is ready."""
     http: str = ""
+    roles: tuple[str, ...] = ()
+    """None: what the settings say."""
 
     @property
     def is_running(self) -> bool:
@@ -70,6 +73,8 @@ class Folder:
         self.data = data.absolute()
         self.environment = self.path / "env"
         self.lock = self.path / "lock"
+        self.tails = self.path / "tails"
+        """Where nodes that have roles tell each other what they commit."""
         self._state = self.path / "state.json"
 
     def make(self) -> None:
@@ -111,3 +116,4 @@ class Folder:
         """What is stored stays, and so do the logs."""
         for file in (*self.path.glob("*-*.json"), *self.path.glob("servers.json"), self.environment, self._state):
             file.unlink(missing_ok=True)
+        shutil.rmtree(self.tails, ignore_errors=True)  # what processes that were killed have left

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 _POLL_S = 0.02
 _SOCKET_PATH_MAX = 100
@@ -79,6 +79,8 @@ class PostgresServer:
         """Make the database if it is not there, start the server, and return when it takes connections."""
         assert self._keeper is None, "it runs already"
         binaries = self._usable(_find_binaries(self._data))
+        if self._user is not None:
+            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
         if not self._data.exists():
             self._initialize(binaries)
         pid_file = self._folder / "pid"
@@ -146,8 +148,6 @@ class PostgresServer:
         keeper.stdin.close()
 
     def _initialize(self, binaries: Path) -> None:
-        if self._user is not None:
-            os.chown(self._folder, self._user.pw_uid, self._user.pw_gid)
         command = [str(binaries / "initdb"), "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         # A database that is torn by a power failure just now is made again.
         command += ["--no-locale", "--no-sync", "--no-instructions"]

@@ -13,14 +13,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from catena.errors import Conflict, Rejected, SessionExpired, StoreUnavailable
-from catena.meta.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, MetaStore, Record
+from catena.meta.base import MAX_KEY_BYTES, MAX_VALUE_BYTES, MetaStore, Record, Session
 from catena.meta.keys import after
 from catena.runtime import SystemClock
 from catena.testing.contracts.meta_transact import PATIENCE_S, STALE, TransactContract
 from catena.types import ABSENT, ANY, Version
 
-SHORT_TTL_MS = 300
-KEPT_TTL_MS = 800
+SHORT_TTLS_MS = (300, 3_000, 30_000)
+KEPT_TTLS_MS = (800, 4_000, 20_000)
+"""The next one where a busy machine held its owner up for longer than the one before it, which lost it rightly."""
 LONG_TTL_MS = 60_000
 
 
@@ -35,6 +36,40 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
 
 async def is_absent(meta: MetaStore, key: str) -> bool:
     return await meta.get(key) is None
+
+
+async def leave_behind(meta: MetaStore, owner: MetaStore, *keys: str) -> tuple[Session, list[Record]]:
+    """Records whose owner is gone while its session is alive: with nobody to renew it, it is about to expire."""
+    for ttl_ms in SHORT_TTLS_MS:
+        session = await owner.session(ttl_ms)
+        try:
+            records = [Record(key, b"", await owner.put(key, b"", ephemeral=session)) for key in keys]
+        except SessionExpired:
+            continue
+        found = [await meta.get(key) for key in keys]
+        if session.alive:
+            assert found == records
+            await owner.close()
+            return session, records
+    raise AssertionError("every session was lost while its owner was there")
+
+
+async def outlives(ttl_ms: int, meta: MetaStore, other: MetaStore) -> bool:
+    """Whether a session is alive after one and a half of its time-to-live, and its record was there all the time."""
+    clock = SystemClock()
+    session = await meta.session(ttl_ms)
+    try:
+        await meta.put("e/a", b"", ephemeral=session)
+    except SessionExpired:
+        return False
+    end = clock.monotonic() + 1.5 * ttl_ms / 1000
+    while clock.monotonic() < end:
+        found = await other.get("e/a")
+        if not session.alive:
+            return False
+        assert found is not None
+        await clock.sleep(0.05)
+    return session.alive
 
 
 async def increment(meta: MetaStore, key: str, times: int) -> None:
@@ -239,6 +274,20 @@ class WatchContract:
             await asyncio.wait_for(waiting, PATIENCE_S)
         watch.close()
 
+    async def test_a_watch_on_one_key_wakes_for_it(self, meta: MetaStore, other: MetaStore) -> None:
+        watch = meta.watch("w/a")
+        async with asyncio.timeout(PATIENCE_S):
+            for number in range(3):
+                waiting = asyncio.ensure_future(self._wait_for(meta, watch.changed, b"%d" % number))
+                await other.put("w/ab", b"")
+                await other.put("w/a", b"%d" % number)
+                await waiting
+            deleting = asyncio.ensure_future(other.delete("w/a"))
+            while await meta.get("w/a") is not None:
+                await watch.changed()
+            await deleting
+        watch.close()
+
     async def test_a_change_from_before_the_wait_is_not_lost(self, meta: MetaStore) -> None:
         watch = meta.watch("w/")
         await meta.put("w/a", b"")
@@ -284,23 +333,18 @@ class SessionContract:
         assert await other.put("e/a", b"", ABSENT) != version
 
     async def test_the_records_of_an_owner_that_is_gone_expire(self, meta: MetaStore, other: MetaStore) -> None:
-        session = await other.session(SHORT_TTL_MS)
-        version = await other.put("e/a", b"", ephemeral=session)
-        await other.put("e/b", b"", ephemeral=session)
-        assert await meta.get("e/a") == Record("e/a", b"", version)
-        await other.close()
+        session, (left, _) = await leave_behind(meta, other, "e/a", "e/b")
         await eventually(lambda: is_absent(meta, "e/a"))
         assert await meta.get("e/b") is None
         with pytest.raises(Conflict) as refused:
-            await meta.put("e/a", b"", version)
+            await meta.put("e/a", b"", left.version)
         assert refused.value.current is None
-        assert await meta.put("e/a", b"", ABSENT) != version
+        assert await meta.put("e/a", b"", ABSENT) != left.version
         assert not session.alive
 
     async def test_a_claim_passes_to_whoever_waits_for_it(self, meta: MetaStore, other: MetaStore) -> None:
-        await other.put("e/claim", b"first", ABSENT, ephemeral=await other.session(SHORT_TTL_MS))
         mine = await meta.session(LONG_TTL_MS)
-        await other.close()
+        await leave_behind(meta, other, "e/claim")
 
         async def claimed() -> bool:
             try:
@@ -317,21 +361,15 @@ class SessionContract:
     async def test_a_session_that_is_kept_alive_outlives_its_time_to_live(
         self, meta: MetaStore, other: MetaStore
     ) -> None:
-        clock = SystemClock()
-        session = await meta.session(KEPT_TTL_MS)
-        await meta.put("e/a", b"", ephemeral=session)
-        end = clock.monotonic() + 1.5 * KEPT_TTL_MS / 1000
-        while clock.monotonic() < end:
-            assert await other.get("e/a") is not None
-            await clock.sleep(0.05)
-        assert session.alive
+        for ttl_ms in KEPT_TTLS_MS:
+            if await outlives(ttl_ms, meta, other):
+                return
+        raise AssertionError("none did")
 
     async def test_a_session_that_is_over_takes_no_records(self, meta: MetaStore, other: MetaStore) -> None:
         closed = await meta.session(LONG_TTL_MS)
         await closed.close()
-        lost = await other.session(SHORT_TTL_MS)
-        await other.put("e/a", b"", ephemeral=lost)
-        await other.close()
+        lost, _ = await leave_behind(meta, other, "e/a")
         await eventually(lambda: is_absent(meta, "e/a"))
         for session in (closed, lost):
             with pytest.raises(SessionExpired):

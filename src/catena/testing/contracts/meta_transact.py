@@ -21,7 +21,7 @@ from catena.meta.base import (
 from catena.meta.keys import after
 from catena.types import ABSENT, Version
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 STALE = Version("no-such-version")
 
 needs_transact = pytest.mark.usefixtures("capability")

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from catena.errors import StaleView
-from catena.tables.columns import RAW, evolved
+from catena.tables.columns import RAW, evolved, typed
 from catena.tables.committer import Change, Committer, DataFile, Guards, Span, TableState
+from catena.tables.naming import field_of, source_of
 
 RACERS = 4
 ROUNDS = 5
@@ -82,7 +83,7 @@ class TableContract:
         small, large, more = make_file(), make_file(), make_file()
         state = await table.commit(await table.create(RAW), Change(added=[small], progress={0: 1}))
         await open_table().commit(state, Change(added=[large], removed=[small]))
-        wider = evolved(state.schema, pa.schema([pa.field("note", pa.string())]))
+        wider = evolved(state.schema, [pa.field("note", pa.string())])
         await open_table().evolve(await loaded(open_table()), wider)
         done = await table.commit(state, Change(added=[more], progress={0: 2}))
         assert done.guards.progress == {0: 2}
@@ -129,24 +130,69 @@ class TableContract:
             pa.field("lines", pa.list_(pa.field("element", pa.struct([pa.field("sku", pa.string())])))),
             pa.field("at", pa.timestamp("us", "UTC")),
         ]
-        wanted = evolved(state.schema, pa.schema(more))
+        wanted = evolved(state.schema, more)
         wider = await table.evolve(state, wanted)
         found = await loaded(open_table())
         assert found.schema.names == wanted.names == wider.schema.names
         assert [found.schema.field(field.name).type for field in more] == [field.type for field in more]
         assert set(table.file_schema(found).names) >= set(wanted.names) - {"day"}
-        assert (await table.evolve(found, evolved(found.schema, wanted))).version == found.version, "nothing to do"
+        assert (await table.evolve(found, evolved(found.schema, more))).version == found.version, "nothing to do"
         await table.commit(found, Change(added=[make_file()], progress={0: 1}))
+
+    async def test_fields_are_added_within_columns(self, open_table: Callable[[], Committer]) -> None:
+        def line(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
+            inner = pa.struct([pa.field(name, kind) for name, kind in fields])
+            element = pa.list_(pa.field("element", inner))
+            return [
+                pa.field("one", inner),
+                pa.field("lines", element),
+                pa.field("by", pa.map_(pa.string(), inner)),
+                pa.field("deep", pa.struct([pa.field("lines", element)])),
+            ]
+
+        table = open_table()
+        state = await table.create(typed(line(("sku", pa.string()))))
+        fields = line(("sku", pa.string()), ("Sku", pa.int64()), ("a b", pa.struct([pa.field("x", pa.int32())])))
+        wider = await table.evolve(state, evolved(state.schema, fields))
+        found = await loaded(open_table())
+        names = ["sku", "Sku_", "a_b"]
+        assert found.schema.equals(wider.schema)
+        for schema in (found.schema, table.file_schema(found)):
+            one = schema.field("one").type
+            assert [field.name for field in one] == names
+            assert [source_of(field) for field in one] == ["sku", "Sku", "a b"]
+            assert schema.field("lines").type.value_type.equals(one)
+            assert schema.field("by").type.item_type.equals(one)
+            assert schema.field("deep").type.field(0).type.value_type.equals(one)
+            assert [source_of(field) for field in schema.field("by").type.item_type] == ["sku", "Sku", "a b"]
+        assert (await table.evolve(found, evolved(found.schema, fields))).version == found.version, "nothing to do"
+        with pytest.raises(StaleView):
+            await open_table().evolve(state, evolved(state.schema, line(("more", pa.string()))))
+
+    async def test_what_columns_hold_stays_with_the_table(self, open_table: Callable[[], Committer]) -> None:
+        table = open_table()
+        state = await table.create(RAW)
+        assert field_of(state.schema.field("value")) is None, "it is as of a table from before names were kept"
+        state = await table.evolve(state, evolved(state.schema, [pa.field("value", pa.binary())]))
+        found = await loaded(open_table())
+        assert [field_of(column) for column in found.schema] == [None, None, "value", None]
+        assert found.schema.equals(RAW)
+        done = await open_table().commit(found, Change(added=[make_file()], progress={0: 1}))
+        assert done.schema.equals(found.schema, check_metadata=True)
+        more = await table.evolve(found, evolved(found.schema, [pa.field("Value", pa.int64())]))
+        assert [field_of(column) for column in more.schema] == [None, None, "value", "Value", None]
+        assert more.schema.names == ["_catena", "key", "value", "Value_", "day"]
 
     async def test_who_adds_columns_to_an_old_state_loses_none(self, open_table: Callable[[], Committer]) -> None:
         state = await open_table().create(RAW)
-        await open_table().evolve(state, evolved(state.schema, pa.schema([pa.field("theirs", pa.string())])))
-        wanted = evolved(state.schema, pa.schema([pa.field("mine", pa.int64())]))
+        await open_table().evolve(state, evolved(state.schema, [pa.field("theirs", pa.string())]))
+        mine = [pa.field("mine", pa.int64())]
+        wanted = evolved(state.schema, mine)
         try:
             await open_table().evolve(state, wanted)
         except StaleView:
             now = await loaded(open_table())
-            await open_table().evolve(now, evolved(now.schema, wanted))
+            await open_table().evolve(now, evolved(now.schema, mine))
         assert {"mine", "theirs"} <= set((await loaded(open_table())).schema.names)
 
     async def test_removed_files_are_in_use_until_they_expire(self, open_table: Callable[[], Committer]) -> None:
