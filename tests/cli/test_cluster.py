@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,30 @@ def test_up_status_down(cluster: Catena) -> None:
     assert not any(lives(node["pid"]) for node in nodes)
     assert cluster("status", "--json").json == {"nodes": []}
     assert cluster("down").code == 0
+
+
+def test_nodes_with_roles_share_their_tails(cluster: Catena, folder: Path) -> None:
+    up = cluster("up", "--nodes", "2", "--roles", "write,read", "--base-port", "0", "--json")
+    assert up.code == 0, up.err
+    writer, reader = up.json["nodes"]
+    assert (writer["roles"], reader["roles"]) == (["write"], ["read"])
+    tails = Path(up.json["environment"]["CATENA_DISKLESS__TAIL_FOLDER"])
+    assert tails.parent.parent == folder
+    write_and_read(writer["kafka"], writer["kafka"])
+    with urllib.request.urlopen(f"http://{writer['http']}/metrics", timeout=30) as answer:
+        told = json.load(answer)
+    assert told["reads"]["shared_tail"]["published_batches"] > 0
+    assert told["kafka"]["fetches_sent_on"]["sent"] > 0
+    assert {path.suffix for path in tails.iterdir()} == {".ring", ".wake"}
+    os.kill(writer["pid"], signal.SIGKILL)
+    status = cluster("status")
+    titles, *rows = [line.split() for line in status.out.split("\n\n")[0].splitlines()]
+    assert (titles[:3], [row[1] for row in rows]) == (["NODE", "RACK", "ROLES"], ["write", "read"])
+    assert cluster("down").code == 0
+    assert not tails.exists()
+    refused = cluster("up", "--nodes", "1", "--roles", "write,read")
+    assert refused.code == 2
+    assert "option --roles: no node would read" in refused.err
 
 
 def test_a_node_that_died_is_shown_and_started_again_as_it_was(cluster: Catena) -> None:
@@ -224,8 +249,8 @@ def test_a_database_gets_the_version_that_wrote_it(
         (on_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(on_path), prepend=os.pathsep)
     up = cluster("up", "--nodes", "1", "--meta", "postgres", "--base-port", "0")
-    assert "postgres ended with code 77 while it started" in up.err
-    assert "servers did not start: postgres (PostgreSQL) 7.4" in up.err
+    ended = "postgres ended with code 77 while it started: postgres (PostgreSQL) 7.4"
+    assert f"servers did not start: {ended}" in up.err
 
 
 def test_names_of_nodes() -> None:

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from catena.cli.pipeline_compact import print_compacted
+from catena.jobs import CompactRunReport
+from catena.pipeline.compact_pass import CompactionReport
+from catena.pipeline.work import Usage
 from tests.cli.conftest import Catena
 from tests.cli.test_pipeline import spark
 
@@ -49,6 +53,13 @@ def test_without_anything_to_do_no_spark_is_started(catena: Catena, lines: Path)
     found = catena("pipeline", "compact", "--json").json
     assert (found["job"], found["partitions"], found["idle"], found["executors"]) == ("compact", [], 1, {})
     assert "nothing to do in 1 partition" in catena("pipeline", "compact").out
+
+
+def test_batches_that_can_not_be_decoded_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    found = CompactionReport("orders", 3, "compacted", opaque_batches=2, first_opaque=17)
+    print_compacted(CompactRunReport("compact", 0, 1, False, (found,), 0, {}, Usage()))
+    said = "orders/3: 2 batches can't be decoded and stay as they are, from offset 17 on"
+    assert said in capsys.readouterr().err.splitlines()
 
 
 def test_a_topic_that_is_not_compacted_is_refused_by_name(catena: Catena, lines: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from catena.cli import chain, cluster, consume, doctor, pipeline, produce, serve, sql, topic
+from catena.cli import chain, cluster, consume, cost, doctor, loadtest, pipeline, produce, serve, sql, topic
 from catena.cli.options import Common, Config, Data, Debug
 from catena.cli.output import give_up_closed_output, reopen_closed_streams, survive_narrow_encodings
 
@@ -32,6 +32,10 @@ HELP = """A log made of many stores: topics in a folder, in S3, in a database. S
   catena pipeline compact            the last record of each key only, in topics that ask for it
   catena pipeline run                the same pass after pass, as a service
   catena pipeline vacuum, audit      delete what nothing refers to; look whether all is sound
+
+[bold]What it costs[/bold]
+
+  catena cost                        a month of this traffic on S3, and on Kafka in three zones
 
 [bold]Where the records are[/bold]
 
@@ -66,11 +70,13 @@ app = typer.Typer(
 app.add_typer(topic.app, name="topic")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(loadtest.app, name="loadtest")
 app.command()(serve.serve)
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(sql.sql)
 app.command()(chain.chain)
+app.command()(cost.cost)
 app.command()(doctor.doctor)
 
 

@@ -34,6 +34,15 @@ Nodes: TypeAlias = Annotated[
 Racks: TypeAlias = Annotated[
     str | None, typer.Option("--racks", metavar="A,B,...", help="Given to the nodes in turn.", show_default=False)
 ]
+Roles: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="R,S,...",
+        help="Given to the nodes in turn, each `write`, `read` or `write+read`; all nodes do both if nothing is said.",
+        show_default=False,
+    ),
+]
 BasePort: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -69,6 +78,7 @@ def up(
     context: typer.Context,
     nodes: Nodes = None,
     racks: Racks = None,
+    roles: Roles = None,
     base_port: BasePort = None,
     meta: Meta = None,
     objects: Objects = None,
@@ -91,7 +101,8 @@ def up(
     with reporting(options):
         names = None if racks is None else tuple(rack.strip() for rack in racks.split(",") if rack.strip())
         file = None if options.config is None else os.path.abspath(options.config)
-        plan = Plan(nodes, names, base_port, meta, objects, file)
+        each = None if roles is None else tuple(role.strip() for role in roles.split(",") if role.strip())
+        plan = Plan(nodes, names, base_port, meta, objects, file, each)
         with _Display(silent=as_json) as display:
             started = asyncio.run(start(_folder(options), plan, SystemClock(), SystemNetwork(), display))
         cluster = started.cluster
@@ -174,7 +185,7 @@ def state_of(node: LocalNode) -> str:
     try:
         connection.request("GET", "/ready")
         answer: dict[str, Any] = msgspec.json.decode(connection.getresponse().read(), type=dict[str, Any])
-        return str(answer["status"])
+        return str(answer["state"])
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, KeyError):
         return "silent"
     finally:
@@ -230,6 +241,7 @@ def _fields(cluster: LocalCluster, states: dict[int, str] | None = None) -> dict
             {
                 "id": node.id,
                 "rack": node.rack,
+                **({"roles": node.roles} if node.roles else {}),
                 "kafka": node.kafka,
                 "http": node.http,
                 "pid": node.process.pid if node.process is not None else None,
@@ -257,7 +269,11 @@ def _show(cluster: LocalCluster, titles: Sequence[str], states: Mapping[int, str
         ]
         for node in cluster.nodes
     ]
-    print_columns(titles, [row[: len(titles)] for row in rows])
+    rows = [row[: len(titles)] for row in rows]
+    if any(node.roles for node in cluster.nodes):
+        titles = [*titles[:2], "ROLES", *titles[2:]]
+        rows = [[*row[:2], "+".join(node.roles), *row[2:]] for row, node in zip(rows, cluster.nodes, strict=True)]
+    print_columns(titles, rows)
     if cluster.servers is not None and not lacks_servers(cluster):
         print(f"\nthe servers of its stores are kept by process {cluster.servers.pid}")
 

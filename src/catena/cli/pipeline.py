@@ -406,6 +406,12 @@ def _print_vacuumed(report: VacuumReport) -> None:
         print(f"  {key}")
     for topic in report.forgotten_topics:
         print(f"deleted topic {topic}: its records are {'to be removed' if report.dry_run else 'removed'}")
+    if report.forgotten_producers:
+        would = "to be forgotten" if report.dry_run else "forgotten"
+        print(f"{count(report.forgotten_producers, 'producer')} silent for two days: {would}")
+    if report.forgotten_writes:
+        would = "to be forgotten" if report.dry_run else "forgotten"
+        print(f"{count(report.forgotten_writes, 'write')} that nobody has begun: {would}")
     if report.error:
         print(f"{count(report.failed, 'object')} could not be deleted: {report.error}", file=sys.stderr)
     listed = f"of {count(report.listed, 'object')}, {report.kept_young:,} too young to be looked at"

@@ -73,6 +73,13 @@ def print_compacted(report: CompactRunReport) -> None:
     for each in report.partitions:
         if each.recovered != "nothing":
             print(f"{each.topic}/{each.partition}: a job that was left behind: {each.recovered}")
+        if each.opaque_batches:
+            batches = count(each.opaque_batches, "batch", "batches")
+            print(
+                f"{each.topic}/{each.partition}: {batches} can't be decoded and stay as they are, from offset "
+                f"{each.first_opaque} on",
+                file=sys.stderr,
+            )
         if each.error:
             print(f"{each.topic}/{each.partition}: {each.error}", file=sys.stderr)
     if report.left_to_others:

@@ -72,6 +72,9 @@ def print_tables(report: TablesReport) -> None:
         print(f"{each.topic}: {each.table}")
         for loss in each.losses:
             print(f"{each.topic}: {loss}", file=sys.stderr)
+        if each.opaque_batches:
+            batches = count(each.opaque_batches, "batch", "batches")
+            print(f"{each.topic}: {batches} can't be decoded; each is one dead letter", file=sys.stderr)
         if each.error:
             print(f"{each.topic}: {each.error}", file=sys.stderr)
     for kept in report.upkeep:

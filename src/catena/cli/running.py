@@ -18,7 +18,6 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
@@ -76,8 +75,7 @@ def require_log(settings: Settings) -> None:
 
 
 def has_log(settings: Settings) -> bool:
-    """False if the folder is where the log would be, and it is not there."""
-    return bool(settings.meta) or Path(settings.data, "meta.db").exists()
+    return settings.has_log
 
 
 @contextmanager

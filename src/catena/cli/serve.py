@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import typer
 
@@ -83,7 +82,13 @@ Rack: TypeAlias = Annotated[
     str | None, typer.Option("--rack", metavar="NAME", rich_help_panel=CLUSTER, help="Or availability zone.")
 ]
 Roles: TypeAlias = Annotated[
-    str | None, typer.Option("--roles", metavar="ROLE,...", rich_help_panel=CLUSTER, help="What it does: broker.")
+    str | None,
+    typer.Option(
+        "--roles",
+        metavar="ROLE,...",
+        rich_help_panel=CLUSTER,
+        help="What it does: write, read; both if nothing is said.",
+    ),
 ]
 
 
@@ -132,8 +137,6 @@ def load_settings(
     from catena.config import load
 
     given: dict[str, dict[str, Any]] = {"node": {name: value for name, value in node.items() if value is not None}}
-    if "roles" in given["node"]:
-        given["node"]["roles"] = [role.strip() for role in node["roles"].split(",")]
     if listeners:
         given["kafka"] = {"listeners": listeners}
     if http_port is not None:
@@ -212,6 +215,8 @@ def _give_up(after_s: float) -> None:
 
 
 def banner(node: ServingNode) -> list[str]:
+    from catena.config import without_password
+
     address = next(iter(node.listeners.values()))
     width = max(len(name) for name in node.listeners)
     listeners = [f"{name:<{width}}  {address}" for name, address in node.listeners.items()]
@@ -230,23 +235,12 @@ def banner(node: ServingNode) -> list[str]:
     ]
 
 
-def without_password(url: str) -> str:
-    """An address as it may be shown."""
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        return url
-    address = urlsplit(url)
-    user = f"{address.username}@" if address.username else ""
-    place = address.netloc.rpartition("@")[2]
-    query = urlencode([(name, value) for name, value in parse_qsl(address.query) if name != "password"], safe="/:")
-    return f"{scheme}://{user}{place}{address.path}{'?' if query else ''}{query}"
-
-
 def _fields(node: ServingNode) -> dict[str, Any]:
     return {
         "node_id": node.membership.node_id,
         "cluster_id": node.node.cluster_id,
         "rack": node.settings.node.rack,
+        "roles": list(node.settings.node.roles),
         "listeners": {name: str(address) for name, address in node.listeners.items()},
         "http": str(node.http),
         "pid": os.getpid(),

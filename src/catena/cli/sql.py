@@ -26,6 +26,10 @@ def sql(
     context: typer.Context,
     query: Annotated[str, typer.Argument(metavar="QUERY", help='As in: "select count(*) from orders".')],
     max_rows: Annotated[int, typer.Option("--max-rows", min=1, help="So many are shown; --json writes all.")] = 1000,
+    skip_undecodable: Annotated[
+        bool,
+        typer.Option("--skip-undecodable", help="Leave out what can't be decoded; else it is an error."),
+    ] = False,
     as_json: Json = False,
     data: Data = None,
     config: Config = None,
@@ -46,16 +50,17 @@ def sql(
         require_engine()
         from catena.jobs.querying import query as ask
 
-        asyncio.run(ask(settings, query, _write_json if as_json else lambda answer: _print(answer, max_rows)))
+        show = _write_json if as_json else lambda answer: _print(answer, max_rows)
+        asyncio.run(ask(settings, query, show, skip_undecodable))
 
 
 def _write_json(answer: Answer) -> None:
     names = _distinct(answer.names)
-    for warning in answer.warnings:
-        print(f"catena: {warning}", file=sys.stderr)
     for batch in answer.batches:
         for row in _rows(batch):
             print_json(dict(zip(names, row, strict=True)))
+    for warning in answer.warnings:
+        print(f"catena: {warning}", file=sys.stderr)
 
 
 def _print(answer: Answer, max_rows: int) -> None:
