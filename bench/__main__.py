@@ -12,8 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
+    capacity,
     contention,
     decoding,
+    hot_tail,
+    http_codec,
+    http_throughput,
     kafka_cold,
     kafka_idle,
     kafka_latency,
@@ -49,6 +53,10 @@ BENCHMARKS = {
     "kafka-stores": kafka_stores.run,
     "kafka-cold": kafka_cold.run,
     "kafka-idle": kafka_idle.run,
+    "hot-tail": hot_tail.run,
+    "http-throughput": http_throughput.run,
+    "capacity": capacity.run,
+    "http-codec": http_codec.run,
     "decoding": decoding.run,
     "pipeline-tier": pipeline_tier.run,
     "pipeline-growth": pipeline_growth.run,
@@ -75,6 +83,7 @@ def main() -> None:
         results = json.loads(arguments.json.read_text())["figures"]
     for name in arguments.names or BENCHMARKS:
         with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="catena-bench-") as folder:
+            Path(folder).chmod(0o755)  # PostgreSQL does not run as root, and has to get in
             try:
                 figures = BENCHMARKS[name](Path(folder))
             except Missing as missing:

@@ -94,7 +94,7 @@ def read_all(log: Path, objects: Sequence[Path], partitions: Sequence[int]) -> t
 
 async def read_partition(settings: Settings, partition: int, delay_s: float | None) -> Read:
     clock, entropy = Later(), SystemEntropy()
-    async with open_stores(settings, clock, entropy) as (meta, objects, requests):
+    async with open_stores(settings, clock, entropy) as (meta, objects, requests, _):
         store: Any = objects if delay_s is None else Far(objects, delay_s)
         node = await Node.start(settings, meta, store, clock, entropy)
         try:

@@ -22,9 +22,9 @@ from bench.round_trips import CountedMeta
 from bench.stand import entry_of, open_node
 from catena.config import Settings
 from catena.jobs import EVERYTHING, find_places
-from catena.jobs.cost import requests_cost_usd
 from catena.meta.base import MetaStore
 from catena.meta.memory import MemoryMeta
+from catena.metrics.cost import requests_cost_usd
 from catena.objects.counted import CountedObjects
 from catena.pipeline.passes import Passes
 from catena.pipeline.settings import PipelineSettings
@@ -78,7 +78,7 @@ async def measure(folder: Path, partitions: int) -> list[Figure]:
 @asynccontextmanager
 async def open_stand(settings: Settings) -> AsyncIterator[Stand]:
     clock, entropy = SystemClock(), SystemEntropy()
-    async with open_stores(settings, clock, entropy) as (meta, objects, requests):
+    async with open_stores(settings, clock, entropy) as (meta, objects, requests, _):
         cluster = await join_cluster(meta, objects, clock, entropy)
         counted = CountedMeta(cast(MemoryMeta, meta))
         store = cast(MetaStore, counted)

@@ -36,6 +36,8 @@ class Serving(NamedTuple):
     pid: int
     address: str
     started_s: float
+    http: str = ""
+    """Where its HTTP port is, if it says so."""
 
     @property
     def cpu_s(self) -> float:
@@ -75,7 +77,7 @@ def catena_node(folder: Path, settings: Mapping[str, str] | None = None) -> Iter
     started = time.perf_counter()
     with child(command, folder, {**environment, **(settings or {})}) as process:
         ready = json.loads(first_line(process, folder))
-        yield Serving(process.pid, ready["listeners"]["main"], time.perf_counter() - started)
+        yield Serving(process.pid, ready["listeners"]["main"], time.perf_counter() - started, ready["http"])
 
 
 @contextmanager

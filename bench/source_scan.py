@@ -2,7 +2,10 @@
 
 Each topic has records of one size and compression, half of each random, in 8 partitions and batches of 500 kB. All of
 its columns are read, and thrown away by Spark (`noop`). Both sources take turns on the same topic; the best of some
-rounds counts, with Spark warm and the objects in the page cache. MB are those of keys and values, uncompressed.
+rounds counts, with Spark warm and the objects in the page cache. MB are those of keys and values, uncompressed. The
+JVM has the compiler and the collector that Spark gets where nobody says otherwise, and not those of our own jobs, which
+bring no rows into it. In the same rounds Spark takes as many rows from a source that has them ready (`arrow_floor`):
+no source in Python is faster than that.
 
 BENCH_SCAN_MB says how many of them a topic has (400), BENCH_ROUNDS how often (3). The jars of Spark's source are
 fetched by mvn, once; BENCH_SPARK_KAFKA_JARS names a folder that has them already.
@@ -39,6 +42,7 @@ KAFKA_SOURCE = (
     Artifact("org.apache.commons", "commons-pool2", "2.12.1", is_alone=True),
 )
 """The newest on Maven Central; it works in Spark 4.3."""
+JVM_AS_IT_COMES = "-XX:-UseSerialGC -XX:+UseG1GC -XX:TieredStopAtLevel=4"
 PARTITIONS = 8
 IN_FLIGHT = 32
 SIZES = (100, 1000)
@@ -54,19 +58,30 @@ def run(folder: Path) -> list[Figure]:
         for size in SIZES
         for compression in Compression
     }
-    options = {"spark.jars": ",".join(str(path) for path in sorted(jars.glob("*.jar")))}
+    options = {
+        "spark.jars": ",".join(str(path) for path in sorted(jars.glob("*.jar"))),
+        "spark.driver.extraJavaOptions": JVM_AS_IT_COMES,
+    }
     figures: list[Figure] = []
     with catena_node(folder / "node") as node, open_spark("local[2,3]", options=options) as spark:
+        from bench.arrow_floor import FORMAT, ArrowFloor
+
+        spark.dataSource.register(ArrowFloor)
         for (size, compression), count in rows.items():
+            floor = {"size": str(size), "rows": str(count // PARTITIONS), "partitions": str(PARTITIONS)}
             topic = topic_of(size, compression)
             kafka = {"kafka.bootstrap.servers": node.address, "startingOffsets": "earliest"}
-            ours, theirs = [], []
+            ours, theirs, ready = [], [], []
             for _ in range(int(setting("BENCH_ROUNDS", 3))):
                 ours.append(scan(spark, count, "catena", subscribe=topic, data=str(data)))
                 theirs.append(scan(spark, count, "kafka", subscribe=topic, **kafka))
+                if compression is Compression.NONE:
+                    ready.append(scan(spark, count // PARTITIONS * PARTITIONS, FORMAT, **floor))
             figures += figures_of(
                 f"{size} B, {compression.name.lower()}", size, compression, count, min(ours), min(theirs)
             )
+            if ready:
+                figures += floor_figures(f"{size} B", count, min(ready), min(ours))
     return figures
 
 
@@ -79,6 +94,13 @@ def figures_of(
         at_least(name, rate, 1.5, "Mrow/s") if plain and size == SIZES[0] else Figure(name, rate, "Mrow/s"),
         at_least(f"{name}, MB", mb, 400, "MB/s") if plain and size == SIZES[1] else Figure(f"{name}, MB", mb, "MB/s"),
         at_least(f"{name}, beside Spark's Kafka source", theirs_s / ours_s, 2),
+    ]
+
+
+def floor_figures(name: str, count: int, ready_s: float, ours_s: float) -> list[Figure]:
+    return [
+        Figure(f"{name}, rows that are ready: what a source in Python can reach", count / ready_s / 1e6, "Mrow/s"),
+        Figure(f"{name}, none, as a share of it", ready_s / ours_s),
     ]
 
 
@@ -100,7 +122,8 @@ async def fill_topic(
     count = max(PARTITIONS, int(megabytes * MB / (per_batch * size)))
     made = distinct_batches(size, compression, count=distinct or count)
     batches = [Entry(parse_header(batch), batch) for batch in made]
-    await node.topics.create(topic_of(size, compression), PARTITIONS)
+    # The records have the same old times in every run, and a node that serves would let go of them.
+    await node.topics.create(topic_of(size, compression), PARTITIONS, configs={"retention.ms": "-1"})
     logs = [await node.log(topic_of(size, compression), number) for number in range(PARTITIONS)]
     slots = asyncio.Semaphore(IN_FLIGHT)
 

@@ -26,7 +26,7 @@ from bench.figures import Figure
 from bench.kafka_clients import setting
 from bench.pipeline_stand import require_spark
 from bench.serving import Missing
-from bench.source_scan import fill_topic, topic_of
+from bench.source_scan import JVM_AS_IT_COMES, fill_topic, topic_of
 from bench.stand import open_node
 from catena.config import Settings
 from catena.formats.compression import Compression
@@ -61,7 +61,7 @@ def run(folder: Path) -> list[Figure]:
     except ImportError:
         raise Missing("it needs deltalake: install the extra tables") from None
     figures: list[Figure] = []
-    with open_spark("local[2,3]") as spark:
+    with open_spark("local[2,3]", options={"spark.driver.extraJavaOptions": JVM_AS_IT_COMES}) as spark:
         for size in (100, 1000):
             figures += asyncio.run(_writing(spark, folder / f"write-{size}", size))
         figures += asyncio.run(_freshness(spark, folder / "fresh"))
