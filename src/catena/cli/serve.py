@@ -7,7 +7,6 @@ signal ends it at once. So does the time limit: what can't be drained (a store t
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
@@ -25,6 +24,7 @@ from catena.cli.output import print_json
 from catena.cli.running import TROUBLE, reporting
 from catena.errors import ConfigError
 from catena.logs import LogFormat, configure
+from catena.runtime.heaps import share_heaps
 
 if TYPE_CHECKING:
     from catena.config import Settings
@@ -35,8 +35,6 @@ log = logging.getLogger("catena.serve")
 ENDS = (signal.SIGTERM, signal.SIGINT)
 CLOSE_MAX_S = 10.0
 """How long the stores may take to close, once everything is drained or given up."""
-M_ARENA_MAX = -8
-"""Of mallopt(3)."""
 CLUSTER = "Its place in the cluster"
 PORTS = "Where clients reach it"
 
@@ -149,7 +147,7 @@ def load_settings(
 def run_until_ended(settings: Settings, announce: Callable[[ServingNode], None]) -> None:
     from catena.serve import new_event_loop
 
-    _share_heaps()
+    share_heaps()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_serve(settings, announce))
     # All is closed. Python looks at every object several times before it ends, 2 s for 10,000 partitions; not at these.
@@ -169,13 +167,6 @@ async def _serve(settings: Settings, announce: Callable[[ServingNode], None]) ->
     except asyncio.CancelledError:
         if not ending.asked.is_set():
             raise
-
-
-def _share_heaps() -> None:
-    """glibc gives each thread a heap of its own, and buffers leave holes in all of them: 100 MB with 20 consumers."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # another C library may not have it
-        mallopt(M_ARENA_MAX, 2)
 
 
 def _collect_less_garbage() -> None:

@@ -24,6 +24,7 @@ import msgspec
 from catena.pipeline.tasks import OpenObjects, RunTask, TaskContext
 from catena.pipeline.work import Executor, TaskFailed, Usage, attempt, failure, used
 from catena.runtime import SystemClock, SystemEntropy
+from catena.runtime.heaps import share_heaps
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -123,6 +124,7 @@ class WorkerProcess:
 
 @functools.cache
 def _this_process() -> WorkerProcess:
+    share_heaps()
     process = WorkerProcess()
     atexit.register(process.close)
     return process

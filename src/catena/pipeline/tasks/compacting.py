@@ -133,6 +133,7 @@ async def _write(context: TaskContext, plan: RewritePlan, batches: list[bytes], 
         records=records,
     )
     body: Buffer = b"".join(batches)
+    batches.clear()  # they are twice in memory until here, and not while the segment is stored
     encoded = segments.encode(key, header, [body], [Source(f"{key}, new")])
     with suppress(Conflict):  # an earlier try of ours: the name is known to nobody else
         await context.objects.put(key, encoded.buffers, ABSENT)
