@@ -11,41 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sqlite3
 import sys
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
 import uvloop
 
+from bench.http_files import Files
 from bench.http_load import LENGTH
 
 
 class Log:
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "wal"
-        self._folder.mkdir(parents=True)
-        self._database = sqlite3.connect(folder / "index.db", check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value TEXT)")
+        self._files = Files(folder)
         self._next = 0
 
     def flush(self, bodies: list[bytes]) -> None:
-        path = self._folder / uuid.uuid4().hex
-        with path.open("xb", buffering=0) as file:
-            os.writev(file.fileno(), bodies)
-            os.fsync(file.fileno())
-        directory = os.open(self._folder, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
-        rows = [(f"llog/t/partitions/0/index/{self._next + number:020d}", path.name) for number in range(len(bodies))]
-        self._next += len(bodies)
-        with self._database:
-            self._database.executemany("INSERT INTO entries VALUES (?, ?)", rows)
+        path = self._files.store(bodies)
+        first, self._next = self._next, self._next + len(bodies)
+        rows = range(first, self._next)
+        self._files.index((f"llog/t/partitions/0/index/{number:020d}", path.name) for number in rows)
 
 
 class Server:

@@ -12,15 +12,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import os
-import sqlite3
 import sys
 import threading
-import uuid
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bench.http_files import Files
 
 
 class Invalid(Exception):
@@ -38,12 +37,7 @@ class Log:
     """Partitions in memory, and what makes them durable."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "wal"
-        self._folder.mkdir(parents=True)
-        self._database = sqlite3.connect(folder / "index.db", check_same_thread=False)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        self._database.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value TEXT)")
+        self._files = Files(folder)
         self.partitions: dict[tuple[str, int], list[bytes]] = {}
         self._buffer: list[Group] = []
         self._buffer_lock = threading.Lock()
@@ -59,15 +53,8 @@ class Log:
                 self._flush(groups)
 
     def _flush(self, groups: list[Group]) -> None:
-        path = self._folder / uuid.uuid4().hex
         bodies = [b"".join(len(value).to_bytes(4, "big") + value for value in group.values) for group in groups]
-        with path.open("xb") as file:
-            file.write(b"".join(bodies))
-            file.flush()
-            os.fsync(file.fileno())
-        directory = os.open(self._folder, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
+        path = self._files.store(bodies)
         rows, results, at = [], [], 0
         for group, body in zip(groups, bodies, strict=True):
             records = self.partitions.setdefault((group.topic, group.partition), [])
@@ -78,8 +65,7 @@ class Log:
             at += len(body)
             records += group.values
             results.append({"ok": True, "start_offset": start, "end_offset": end, "index_key": key})
-        with self._database:
-            self._database.executemany("INSERT INTO entries VALUES (?, ?)", rows)
+        self._files.index(rows)
         for group, result in zip(groups, results, strict=True):
             named = {"topic": group.topic, "partition": group.partition, "count": len(group.values)}
             group.result.set_result({**named, **result, "wal_uri": path.as_uri()})

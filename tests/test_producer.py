@@ -35,7 +35,7 @@ from catena.virtual_log.log import VirtualLog
 
 
 class HastyClock(SystemClock):
-    """Who sleeps wakes at once, and finds that the time has passed. Otherwise it stands still, on a slow machine too."""
+    """Who sleeps wakes at once, and finds that the time has passed. Else it stands still, on a slow machine too."""
 
     def __init__(self) -> None:
         self.skipped = 0.0

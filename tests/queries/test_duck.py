@@ -69,7 +69,7 @@ async def test_values_with_fields_and_a_column_that_is_new(world: World) -> None
     await world.append(['{"a": 3, "b": "x"}', "no json"])
     rows, warnings = await query(world.settings, "select a, b from orders order by a", _collect)
     assert rows == [{"a": 1, "b": None}, {"a": 2, "b": None}, {"a": 3, "b": "x"}]
-    assert warnings == ["1 values of orders do not fit its columns, and are left out"]
+    assert warnings == ["values of orders that do not fit its columns and are left out: 1"]
 
 
 async def test_several_topics_and_names_that_are_no_words(world: World) -> None:
@@ -187,7 +187,7 @@ async def test_conditions_on_values_and_none(world: World) -> None:
 
 async def ask_with_warnings(world: World, sql: str) -> list[Any]:
     rows, warnings = await query(world.settings, sql, _collect)
-    assert warnings == ["3 values of orders do not fit its columns, and are left out"]
+    assert warnings == ["values of orders that do not fit its columns and are left out: 3"]
     return [next(iter(row.values())) for row in rows]
 
 
@@ -201,7 +201,7 @@ async def test_a_batch_that_can_not_be_decoded(world: World) -> None:
         with pytest.raises(Corrupt, match="topic orders, partition 0, the batch at offset 1, object "):
             await ask(world, sql)
     rows, warnings = await query(world.settings, "select count(*) as n from orders", _collect, skips=True)
-    assert (rows, warnings) == ([{"n": 1}], ["1 batches of orders can't be decoded, and are left out"])
+    assert (rows, warnings) == ([{"n": 1}], ["batches of orders that can't be decoded and are left out: 1"])
 
 
 async def test_objects_that_vacuum_takes_before_they_are_read(world: World) -> None:

@@ -240,10 +240,11 @@ def _batches(relation: Any, views: Sequence[_View], warnings: list[str]) -> Iter
             except StopIteration:
                 break
     for view in views:
-        if view.tail.left_out:
-            warnings.append(f"{view.tail.left_out} values of {view.topic} do not fit its columns, and are left out")
-        if view.tail.opaque:
-            warnings.append(f"{view.tail.opaque} batches of {view.topic} can't be decoded, and are left out")
+        topic, tail = view.topic, view.tail
+        if tail.left_out:
+            warnings.append(f"values of {topic} that do not fit its columns and are left out: {tail.left_out}")
+        if tail.opaque:
+            warnings.append(f"batches of {topic} that can't be decoded and are left out: {tail.opaque}")
 
 
 def _quoted(name: str) -> str:
