@@ -39,10 +39,10 @@ class NodeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not self.roles:
-            raise ConfigError(f"setting roles: a node without any does nothing; there are {', '.join(ROLES)}")
+            raise ConfigError(f"setting node.roles: a node without any does nothing; there are {', '.join(ROLES)}")
         for role in self.roles:
             if role not in ROLES:
-                raise ConfigError(f"setting roles: there is no role {role!r}, only {', '.join(ROLES)}")
+                raise ConfigError(f"setting node.roles: there is no role {role!r}, only {', '.join(ROLES)}")
 
 
 class HttpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,12 +126,17 @@ def load(file: str | None = None, environment: Mapping[str, str] | None = None, 
         _put(values, name, environment[name])
     given = {name: value for name, value in options.items() if value is not None}
     _merge(values, given)
-    _split_roles(values)
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        return parse_settings(values)
     except msgspec.ValidationError as error:
         places = ", ".join([*([file] if file else []), *variables, *(f"the option {name}" for name in given)])
         raise ConfigError(f"settings: {error}; they were read from {places}") from None
+
+
+def parse_settings(values: dict[str, Any]) -> Settings:
+    """Raises msgspec.ValidationError, which says where, or ConfigError."""
+    _split_roles(values)
+    return msgspec.convert(values, Settings, strict=False)
 
 
 def _read(file: str) -> dict[str, Any]:

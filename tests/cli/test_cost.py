@@ -91,7 +91,8 @@ def test_both_sides_and_what_is_assumed(catena: Catena, sample: Path, tmp_path: 
         assert word in shown.out
     assert "of what Kafka would cost" in shown.out
     assert re.search(r"most of it, \d+%: clients across zones;", shown.out), "it says what dominates"
-    told = catena("cost", "--metrics", sample, "--json").json
+    told = catena("cost", "--metrics", sample, "--metrics", sample, "--json").json
+    assert told["asked"] == [str(sample)], "who is named twice counts once"
     assert told["traffic"]["requests_per_s"]["put"] == 4.0
     puts = next(item for item in told["catena"]["items"] if item["name"] == "PUT and LIST requests")
     assert puts["usd"] == pytest.approx(4 * 30 * 86_400 * 5e-6)
@@ -121,6 +122,9 @@ def test_what_is_wrong_is_named(catena: Catena, tmp_path: Path) -> None:
     assert odd.code == 2
     assert "x.json is not what GET /metrics" in odd.err
     assert catena("cost", "--metrics", tmp_path / "y.json").code == 2
+    twice = catena("cost", "--metrics", tmp_path / "x.json", "--over", "1")
+    assert twice.code == 2
+    assert "option --over: a file says the same" in twice.err
     catena("topic", "create", "t")
     idle = catena("cost")
     assert idle.code == 2

@@ -70,6 +70,17 @@ def test_wrong_ones(orders: Catena) -> None:
     assert wrong.code == 2
     assert wrong.err.startswith("catena: there is no topic 'order_lines'; `catena topic list` shows what there is")
     assert "Parser Error" in orders("sql", "selekt").err
+    for change in ("drop table orders", "insert into orders values (1)"):
+        wrong = orders("sql", change)
+        assert wrong.code == 2
+        assert "topics are only read, by select" in wrong.err
+
+
+@needs_duckdb
+def test_bytes_that_are_no_text(orders: Catena) -> None:
+    some = r"select '\xff\x00'::blob as b, ['\xff'::blob] as l, '0xff00' as t"
+    assert orders("sql", some, "--json").json == {"b": {"base64": "/wA="}, "l": [{"base64": "/w=="}], "t": "0xff00"}
+    assert orders("sql", some).out.splitlines()[1].split() == ["0xff00", "['0xff']", "0xff00"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("duckdb") is not None, reason="duckdb is installed")

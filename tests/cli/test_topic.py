@@ -49,6 +49,13 @@ def test_config(catena: Catena, tmp_path: Path) -> None:
         "table.enable        true",
         'table.value.schema  {"type": "object"}',
     ]
+    missing = catena("topic", "config", "orders", "table.value.schema=@nowhere.json")
+    assert (missing.code, missing.err) == (
+        2,
+        "catena: topic config table.value.schema: nowhere.json: No such file or directory\n",
+    )
+    schema.write_bytes(b"\xff")
+    assert "can't decode byte 0xff" in catena("topic", "config", "orders", f"table.value.schema=@{schema}").err
     reset = catena("topic", "config", "orders", "retention.ms=5000", "--default", "table.value.schema", "--json")
     assert reset.json == {"name": "orders", "configs": {"retention.ms": "5000", "table.enable": "true"}}
     everything = catena("topic", "config", "orders", "--all", "--json").json["configs"]

@@ -34,6 +34,14 @@ def test_the_issues_own_scenario_is_among_them() -> None:
     [
         ({"lode": {}}, "unknown field `lode`"),
         ({"stack": {"nodes": 0}}, "`stack.nodes`"),
+        ({"stack": {"meta": "mysql"}}, "stack.meta: 'mysql' is not sqlite, postgres or an address"),
+        ({"stack": {"objects": "memory:"}}, "stack.objects: nodes are processes"),
+        ({"stack": {"settings": {"nosuch.thing": 1}}}, "stack.settings: Object contains unknown field `nosuch`"),
+        ({"stack": {"settings": {"http.port": "x"}}}, "`http.port`"),
+        ({"stack": {"settings": {"node.roles": "sing"}}}, "node.roles: there is no role 'sing'"),
+        ({"stack": {"settings": {"http": 1, "http.port": 1}}}, "http is a setting"),
+        ({"kafka": {"compression": "rar"}}, "`kafka.compression`: it is one of gzip, lz4, none, snappy, zstd"),
+        ({"verify": "all"}, "`verify`: it is one of offsets, records"),
         ({"load": {"rate_mb_s": -1}}, "`load.rate_mb_s`"),
         ({"load": {"record_bytes": 63}}, "`load.record_bytes`"),
         ({"name": "Has Spaces"}, "`name`"),
@@ -60,6 +68,8 @@ def test_what_can_not_be_is_refused_by_name(values: dict[str, Any], said: str) -
     [
         ({"at": "50%"}, "exactly one of"),
         ({"at": "50%", "kill": "node-0", "stop": "node-0"}, "exactly one of"),
+        ({"at": "50%", "kill": "node-0", "resume_after_s": 3}, "only what was stopped is resumed"),
+        ({"at": "50%", "stop": "node-0", "restart_after_s": 3}, "what was stopped is not gone"),
         ({"at": "50%", "kill": "node-7"}, "there is no 'node-7', only node-0"),
         ({"at": "50%", "kill": "pipeline"}, "there is no 'pipeline'"),
         ({"at": "110%", "kill": "node-0"}, "is not a time within the duration"),

@@ -83,7 +83,7 @@ async def test_a_recycled_process_id_is_never_signalled(tmp_path: Path) -> None:
 
 
 async def test_what_does_not_start_leaves_nothing_behind(tmp_path: Path) -> None:
-    scenario = parse_scenario({"name": "bad", "purge": True, "stack": {"settings": {"no.such": 1}}}, "bad")
+    scenario = parse_scenario({"name": "bad", "purge": True, "stack": {"settings": {"http.host": "203.0.113.1"}}}, "bad")
     stack = new_stack(tmp_path, scenario)
     with pytest.raises(ConfigError, match="no"):
         await stack.up(scenario, Watched())

@@ -28,6 +28,7 @@ def produce(records: str, topic: str = '"t"', partition: str = "0") -> bytes:
     [
         (b"", "", "ends too early, at byte 0"),
         (b"{", "", "ends too early, at byte 1"),
+        (rb'{"topic_partitions": [{"topic": "\ud800"}]}', "", "half a surrogate pair"),
         (b'{"topic_partitions": [}', "", "byte 22"),
         (b"\xff", "", ""),
         (b'{"topic_partitions": [{"topic": "\xff"}]}', "", ""),

@@ -124,7 +124,7 @@ class _Measured(NamedTuple):
 async def _measure(places: Sequence[str], over: float, settings: Settings | None) -> _Measured:
     """`settings`: where to look for who runs if no places are named."""
     from catena.errors import ConfigError, RetryLater
-    from catena.metrics.asking import ask_all, find_all
+    from catena.metrics.asking import ask_all, find_all, is_address
     from catena.metrics.traffic import all_traffic, traffic_of
     from catena.runtime import SystemClock, SystemEntropy
 
@@ -134,6 +134,9 @@ async def _measure(places: Sequence[str], over: float, settings: Settings | None
         places = await find_all(settings, clock, SystemEntropy())
         if not places:
             raise ConfigError("no node runs: start one with `catena serve`, or name one by --metrics URL")
+    places = list(dict.fromkeys(place.rstrip("/") for place in places))
+    if over and not all(is_address(place) for place in places):
+        raise ConfigError("option --over: a file says the same however long one waits: name nodes by --metrics URL")
     before = {sample.where: sample.text for sample in ask_all(places)[0]} if over else {}
     if over:
         await clock.sleep(over)

@@ -162,7 +162,7 @@ def _lines_of(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "produce", _latencies(produced["latency_ms"])
         if consumed["read"]:
             yield "end to end", _latencies(consumed["latency_ms"])
-    names = ("due", "acked", "failed", "unknown", "dropped")
+    names = ("due", "acked", "failed", "unknown", "dropped", "unanswered")
     yield "records", ", ".join(f"{name} {produced[name]:,}" for name in names)
     if stores["requests"] and stores["requests_per_gb"] is not None:
         cost = stores["requests_cost_usd_per_gb"]

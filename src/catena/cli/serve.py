@@ -67,7 +67,7 @@ HttpPort: TypeAlias = Annotated[
         max=65535,
         metavar="N",
         rich_help_panel=PORTS,
-        help="/health and /ready; any free one if nothing is said.",
+        help="HTTP: /produce, /consume, /metrics, /health, /docs and more; any free one if nothing is said.",
     ),
 ]
 NodeId: TypeAlias = Annotated[

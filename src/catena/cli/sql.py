@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import functools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -16,6 +18,8 @@ from catena.cli.running import reporting, require_log
 
 if TYPE_CHECKING:
     from catena.queries.duck import Answer
+
+OfBytes: TypeAlias = "Callable[[bytes], str | dict[str, str]]"
 
 CELL_CHARS = 60
 EXPLAINED = ["explain_key", "explain_value"]
@@ -57,7 +61,7 @@ def sql(
 def _write_json(answer: Answer) -> None:
     names = _distinct(answer.names)
     for batch in answer.batches:
-        for row in _rows(batch):
+        for row in _rows(batch, _base64):
             print_json(dict(zip(names, row, strict=True)))
     for warning in answer.warnings:
         print(f"catena: {warning}", file=sys.stderr)
@@ -74,7 +78,7 @@ def _print(answer: Answer, max_rows: int) -> None:
     shown = more = 0
     cell_chars = None if list(answer.names) == EXPLAINED else CELL_CHARS
     for batch in answer.batches:
-        for row in _rows(batch):
+        for row in _rows(batch, _hex):
             if shown == max_rows:
                 more += 1
                 continue
@@ -99,11 +103,21 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _rows(batch: Any) -> Iterator[tuple[Any, ...]]:
+def _rows(batch: Any, of_bytes: OfBytes) -> Iterator[tuple[Any, ...]]:
     """By their place: columns may have the same name."""
     from catena.queries.values import values_of
 
-    return zip(*(map(_plain, values_of(column)) for column in batch.columns), strict=True)
+    plain = functools.partial(_plain, of_bytes=of_bytes)
+    return zip(*(map(plain, values_of(column)) for column in batch.columns), strict=True)
+
+
+def _hex(value: bytes) -> str:
+    return "0x" + value.hex()
+
+
+def _base64(value: bytes) -> dict[str, str]:
+    """As the HTTP API has it: nobody takes it for text."""
+    return {"base64": base64.b64encode(value).decode()}
 
 
 def _cell(value: Any, chars: int | None) -> str:
@@ -111,18 +125,18 @@ def _cell(value: Any, chars: int | None) -> str:
     return text if chars is None or len(text) <= chars else text[: chars - 1] + "…"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, of_bytes: OfBytes) -> Any:
     """As JSON has it. Bytes that are text are shown as text, whole numbers as numbers."""
     match value:
         case bytes():
             try:
                 return value.decode()
             except UnicodeDecodeError:
-                return "0x" + value.hex()
+                return of_bytes(value)
         case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {str(name): _plain(each, of_bytes) for name, each in value.items()}
         case list() | tuple():
-            return [_plain(each) for each in value]
+            return [_plain(each, of_bytes) for each in value]
         case Decimal() if value == value.to_integral_value():
             return int(value)
         case _:

@@ -147,8 +147,17 @@ def _change(changes: list[str], defaults: list[str]) -> dict[str, str | None]:
             raise ConfigError(f"{change!r} sets nothing: say {name}=VALUE, or --default {name}")
         if name in wanted:
             raise ConfigError(f"topic config {name} is to be set twice")
-        wanted[name] = Path(value[1:]).read_text("utf-8") if value.startswith("@") else value
+        wanted[name] = _read(name, value[1:]) if value.startswith("@") else value
     return wanted
+
+
+def _read(name: str, file: str) -> str:
+    try:
+        return Path(file).read_text("utf-8")
+    except OSError as error:
+        raise ConfigError(f"topic config {name}: {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"topic config {name}: {file}: {error}") from None
 
 
 async def _configure(log: Log, name: str, change: dict[str, str | None]) -> TopicRecord:

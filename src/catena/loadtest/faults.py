@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from catena.errors import CatenaError
-from catena.loadtest.scenario import Event
+from catena.loadtest.scenario import RESUME_AFTER_S, Event
 from catena.loadtest.stack import Stack
 from catena.local_cluster.cluster import Progress
 from catena.runtime import Clock, Tasks
@@ -59,7 +59,7 @@ class Faults:
         self._say(event.action, event.target)
         if event.action == "stop":
             self._stopped.append(event.target)
-            await self._clock.sleep(event.resume_after_s)
+            await self._clock.sleep(event.resume_after_s or RESUME_AFTER_S)
             self._resume(event.target)
         elif event.restart_after_s is not None:
             await self._clock.sleep(event.restart_after_s)

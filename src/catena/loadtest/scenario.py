@@ -7,23 +7,25 @@ so on).
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from catena.config import is_secret
+from catena.config import is_secret, parse_settings
 from catena.errors import ConfigError
-from catena.local_cluster.plan import wrong_roles
+from catena.local_cluster.plan import wrong_roles, wrong_stores
 
 MB = 1_000_000
 MAX_VERIFIED_RECORDS = 100_000_000
 """What is acked and what was found is kept for each record: ten bytes."""
 MAX_PARTITIONS = 100_000
 HTTP_MAX_BYTES = 8_000_000
+RESUME_AFTER_S = 5.0
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 TopicName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -124,8 +126,8 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SIGTERM: a node drains."""
     restart_after_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] | None = None
     """After kill or end; never if it is not said."""
-    resume_after_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 5.0
-    """After stop."""
+    resume_after_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] | None = None
+    """After stop; RESUME_AFTER_S if it is not said."""
 
     @property
     def action(self) -> str:
@@ -195,7 +197,7 @@ def parse_scenario(values: Any, source: str) -> Scenario:
     try:
         scenario = msgspec.convert(values, Scenario)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"scenario {source}: {str(error).replace('`$.', '`')}") from None
+        raise ConfigError(f"scenario {source}: {str(error).replace('`$.', '`')}{_choices(str(error))}") from None
     for problem in _problems(scenario):
         raise ConfigError(f"scenario {source}: {problem}")
     return scenario
@@ -233,6 +235,10 @@ def _problems(scenario: Scenario) -> list[str]:
         )
     if scenario.stack.roles and (problem := wrong_roles(scenario.stack.roles, scenario.stack.nodes)):
         problems.append(f"stack.roles: {problem}")
+    if problem := wrong_stores(scenario.stack.meta or None, scenario.stack.objects or None):
+        problems.append(f"stack.{problem}")
+    if problem := _wrong_settings(scenario.stack.settings):
+        problems.append(f"stack.settings: {problem}")
     problems += [_secret(name, value) for name, value in _strings(scenario.stack) if _secret(name, value)]
     problems += [problem for number, event in enumerate(scenario.events) for problem in _wrong(number, event, scenario)]
     load = scenario.load
@@ -245,6 +251,33 @@ def _problems(scenario: Scenario) -> list[str]:
     if load.capacity == "find" and scenario.events:
         problems.append("events: there are none while the capacity is searched for")
     return problems
+
+
+def _choices(error: str) -> str:
+    """Where only some words may stand, as msgspec does not say."""
+    path = re.search(r"^Invalid enum value .* at `\$\.(.+)`$", error)
+    kind: Any = msgspec.inspect.type_info(Scenario)
+    for name in path[1].split(".") if path else ():
+        kind = next(field.type for field in kind.fields if field.name == name)
+    return f": it is one of {', '.join(sorted(kind.values))}" if path else ""
+
+
+def _wrong_settings(settings: Mapping[str, Setting]) -> str:
+    """Why nodes would not take these; empty if they would."""
+    values: dict[str, Any] = {}
+    for name, value in settings.items():
+        *groups, last = name.split(".")
+        inner = values
+        for group in groups:
+            inner = inner.setdefault(group, {})
+            if not isinstance(inner, dict):
+                return f"{name}: {group} is a setting, and has none in it"
+        inner[last] = value
+    try:
+        parse_settings(values)
+    except (msgspec.ValidationError, ConfigError) as error:
+        return str(error).replace("`$.", "`")
+    return ""
 
 
 def _strings(stack: Stack) -> list[tuple[str, str]]:
@@ -274,6 +307,10 @@ def _wrong(number: int, event: Event, scenario: Scenario) -> list[str]:
     targets = [f"node-{node}" for node in range(scenario.stack.nodes)] + ["pipeline"] * scenario.stack.pipeline
     if event.target not in targets:
         return [f"{where}.{actions[0]}: there is no {event.target!r}, only {', '.join(targets)}"]
+    if event.resume_after_s is not None and event.stop is None:
+        return [f"{where}.resume_after_s: only what was stopped is resumed; say restart_after_s after kill and end"]
+    if event.restart_after_s is not None and event.stop is not None:
+        return [f"{where}.restart_after_s: what was stopped is not gone; say resume_after_s after stop"]
     if event.target == "pipeline" and event.restart_after_s is not None:
         return [f"{where}.restart_after_s: the pipeline is not started again"]
     try:

@@ -81,20 +81,33 @@ def check_fits(asked: Plan, kept: Plan, data: Path) -> None:
 
 def choose_stores(meta: str | None, objects: str | None) -> tuple[tuple[str, ...], dict[str, str]]:
     """Servers to start, and settings for the nodes."""
+    if problem := wrong_stores(meta, objects):
+        raise ConfigError(f"option --{problem}")
     servers: list[str] = []
     settings: dict[str, str] = {}
-    for name, value, default, served in (("meta", meta, "sqlite", "postgres"), ("objects", objects, "folder", "s3")):
+    for name, value, default, served in _stores(meta, objects):
         if value == served:
             servers.append(served)
-        elif value == default:
-            settings[f"CATENA_{name.upper()}"] = ""
-        elif value is not None and value.startswith("memory:"):
-            raise ConfigError(f"option --{name}: nodes are processes, and can't share what is in memory")
-        elif value is not None and ":" in value:
-            settings[f"CATENA_{name.upper()}"] = value
         elif value is not None:
-            raise ConfigError(f"option --{name}: {value!r} is not {default}, {served} or an address")
+            settings[f"CATENA_{name.upper()}"] = "" if value == default else value
     return tuple(servers), settings
+
+
+def wrong_stores(meta: str | None, objects: str | None) -> str:
+    """Which of them can't be, and why; empty if both can."""
+    for name, value, default, served in _stores(meta, objects):
+        if value is None or value in (default, served):
+            continue
+        if value.startswith("memory:"):
+            return f"{name}: nodes are processes, and can't share what is in memory"
+        if ":" not in value:
+            return f"{name}: {value!r} is not {default}, {served} or an address"
+    return ""
+
+
+def _stores(meta: str | None, objects: str | None) -> tuple[tuple[str, str | None, str, str], ...]:
+    """The name of each, what was said, what is there without a server, and what a server is started for."""
+    return ("meta", meta, "sqlite", "postgres"), ("objects", objects, "folder", "s3")
 
 
 def _are(nodes: int) -> str:

@@ -66,10 +66,15 @@ def ask_all(places: Iterable[str]) -> tuple[list[Sample], list[Silent]]:
     return samples, silent
 
 
+def is_address(place: str) -> bool:
+    """Otherwise it is the path of a file."""
+    return place.startswith(("http://", "https://"))
+
+
 def ask(place: str) -> bytes:
     """`http://HOST:PORT`, with or without a path, or the path of a file. `USER:PASSWORD@` in front of the host is sent,
     for a proxy that wants it."""
-    if not place.startswith(("http://", "https://")):
+    if not is_address(place):
         try:
             return Path(place).read_bytes()
         except OSError as error:

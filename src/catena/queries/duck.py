@@ -179,8 +179,19 @@ def _names_in(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
     ((text,),) = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
     tree = msgspec.json.decode(text)
     if tree.get("error", True):
-        return set(_asked(lambda: connection.get_table_names(sql)))
+        return _names_told(connection, sql)
     return {node["table_name"] for node in _nodes(tree) if node.get("type") == "BASE_TABLE"}
+
+
+def _names_told(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+    import duckdb
+
+    try:
+        return set(connection.get_table_names(sql))
+    except duckdb.CatalogException as error:  # DuckDB looks for what a statement changes, and has only what is read
+        raise Rejected(f"sql: {error}; topics are only read, by select") from error
+    except duckdb.Error as error:
+        raise Rejected(f"sql: {error}") from error
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ directions. What can't be is refused as a whole, with the place in the JSON: not
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -203,7 +204,16 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise InvalidBody(message, at.removesuffix("`").removeprefix("$").removeprefix(".")) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         text = str(error) or "it is nested too deeply"
-        raise InvalidBody(f"JSON that ends too early, at byte {len(body)}" if text == TRUNCATED else text) from None
+        raise InvalidBody(_truncated(body) if text == TRUNCATED else text) from None
+
+
+def _truncated(body: bytes) -> str:
+    """msgspec says so of a string that ends with half a surrogate pair, too; the standard library takes that."""
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return f"JSON that ends too early, at byte {len(body)}"
+    return "a string ends with half a surrogate pair (\\ud800 to \\udfff), which is no character"
 
 
 def _with_integers(value: Any) -> Any:

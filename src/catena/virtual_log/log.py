@@ -402,7 +402,7 @@ class VirtualLog:
         if chain.intent is not None:
             await finish(self, chain)
         elif not chain.last.is_open:
-            raise LogSealed(f"{self.tp} is sealed at {chain.last.end}; reopen it to append")
+            raise LogSealed(f"{self.tp} is sealed at {chain.last.end}: reopen it to append (a node's /unfence does it)")
         elif chain.last.epoch == link.epoch:
             await self._pause(hop)
 

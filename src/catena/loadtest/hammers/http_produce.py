@@ -59,13 +59,21 @@ async def produce_over_http(orders: Orders, clock: Clock) -> None:
     seconds = order.load.warm_up_s + order.load.duration_s
     pace = Pace.of(start, seconds, order.per_s / many, order.number, order.of)
     sent = 0
+
+    def send(records: int) -> None:
+        nonlocal sent
+        hammer.add(Request(pace.due_at(sent), sent * many, records, order.places[sent % len(order.places)]))
+        sent += 1
+
     while sent < pace.total and not orders.stopped.is_set():
         while sent < pace.due_by(clock.monotonic()):
-            hammer.add(Request(pace.due_at(sent), sent * many, many, order.places[sent % len(order.places)]))
-            sent += 1
+            send(many)
         hammer.tally.tell(clock.monotonic())
         await clock.sleep(min(max(0.0, pace.due_at(sent) - clock.monotonic()), IDLE_S))
     hammer.leave((pace.due_by(clock.monotonic()) - sent) * many)
+    rest = int(seconds * order.per_s / order.of) - pace.total * many
+    if rest > 0 and not orders.stopped.is_set():  # too few for a request of that size
+        send(rest)
     deadline = clock.monotonic() + order.load.drain_s
     while hammer.tally.outstanding and clock.monotonic() < deadline:
         hammer.tally.tell(clock.monotonic())
