@@ -6,11 +6,12 @@ import pytest
 
 from catena.errors import ConfigError
 from catena.loadtest.observe import configuration, find_prometheus, observe
+from catena.loadtest.run_folder import RunFolder
 from catena.loadtest.stack import Stack
 from catena.local_cluster.processes import is_running
-from catena.runtime import SystemClock
+from catena.runtime import SystemClock, SystemNetwork
 from tests.conftest import cannot_have
-from tests.loadtest.conftest import Watched
+from tests.loadtest.conftest import SMALL, Watched
 
 
 def test_where_there_is_none_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,17 +41,21 @@ def test_nodes_and_pipeline_are_jobs_of_their_own() -> None:
 
 
 @pytest.mark.long
-async def test_a_real_one_sees_the_node(stack: Stack) -> None:
+async def test_a_real_one_sees_the_node_and_ends_with_the_stack(tmp_path: Path) -> None:
     try:
         find_prometheus()
     except ConfigError as error:
         cannot_have("prometheus", str(error))
     watched = Watched()
-    address = await observe(stack, SystemClock(), watched)
-    assert ("prometheus", "ready") in watched.states
-    beside = stack.state.prometheus
-    assert beside is not None
-    assert beside.http == address
-    assert stack.roots()["prometheus"] == beside.process.pid
-    await stack.down()
+    stack = Stack(RunFolder.create(tmp_path, SMALL, 0), SystemClock(), SystemNetwork())
+    await stack.up(SMALL, watched)
+    try:
+        address = await observe(stack, SystemClock(), watched)
+        assert ("prometheus", "ready") in watched.states
+        beside = stack.state.prometheus
+        assert beside is not None
+        assert beside.http == address
+        assert stack.roots()["prometheus"] == beside.process.pid
+    finally:
+        await stack.down()
     assert not is_running(beside.process)

@@ -133,6 +133,7 @@ def test_a_task_that_fails_leaves_nothing_visible(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_commit_is_killed_at_each_step(spark: SparkSession, tmp_path: Path) -> None:
     from tests.source.mortal_writes import MortalSource
 
