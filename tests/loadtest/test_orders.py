@@ -3,6 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from catena.loadtest.hammers.kafka_produce import settings_of
 from catena.loadtest.orders import Bounds, OrderBook
 from catena.loadtest.routing import make_manifest
 from catena.loadtest.run_folder import StackNode, StackState
@@ -42,6 +45,18 @@ def test_producers_share_the_rate() -> None:
     assert found[0].http == {"node-0": "h:8000", "node-1": "h:8001"}
     assert {orders.rows[order.hammer] for order in found} == {16, 7}
     assert all(order.ledger == "" for order in found)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "kafka", "in_flight"), [(1, {}, 1), (5, {}, 1), (8, {}, 2), (900, {}, 5), (900, {"in_flight": 3}, 3)]
+)
+def test_a_producer_has_fewer_requests_at_a_node_than_that_leads_partitions(
+    partitions: int, kafka: dict[str, Any], in_flight: int
+) -> None:
+    topics = [{"name": "t", "partitions": partitions}]
+    orders, scenario, tails = book(topics=topics, kafka=kafka, stack={"nodes": 2})
+    found = [order for order in orders.phase(scenario.load, tails) if order.role == "kafka-produce"]
+    assert [settings_of(order)["max.in.flight.requests.per.connection"] for order in found] == [in_flight]
 
 
 def test_hammers_of_a_later_phase_have_other_numbers_and_all_are_verified() -> None:

@@ -98,7 +98,7 @@ class OrderBook:
             places=[],
             starts=[],
             load=load,
-            kafka=self._scenario.kafka,
+            kafka=msgspec.structs.replace(self._scenario.kafka, in_flight=self._scenario.requests_in_flight),
             http_load=self._scenario.http,
         )
 

@@ -26,6 +26,8 @@ MAX_VERIFIED_RECORDS = 100_000_000
 MAX_PARTITIONS = 100_000
 HTTP_MAX_BYTES = 8_000_000
 RESUME_AFTER_S = 5.0
+IN_FLIGHT_MAX = 5
+"""More an idempotent producer may not have."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 TopicName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
@@ -79,6 +81,8 @@ class Kafka(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     linger_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 5.0
     batch_bytes: Annotated[int, msgspec.Meta(ge=1024, le=16 << 20)] = 1 << 20
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    in_flight: Annotated[int, msgspec.Meta(ge=0, le=IN_FLIGHT_MAX)] = 0
+    """Requests of a producer that a node has not answered; 0: see `requests_in_flight`."""
     in_a_row: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16
     """Records that go to a partition before it is the next one's turn."""
 
@@ -168,6 +172,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def places(self) -> list[tuple[str, int]]:
         """All partitions, in the order in which they get records."""
         return [(topic.name, number) for topic in self.topics for number in range(topic.partitions)]
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Of a Kafka producer at a node: half as many as that leads partitions, unless it is said. Were they as many,
+        librdkafka would spin where acks take longer than `linger_ms` (docs/loadtest.md)."""
+        return self.kafka.in_flight or min(max(len(self.places) // self.stack.nodes // 2, 1), IN_FLIGHT_MAX)
 
     @property
     def shares(self) -> dict[str, float]:

@@ -60,6 +60,7 @@ def settings_of(order: Order) -> dict[str, Any]:
         "bootstrap.servers": order.bootstrap,
         "client.id": order.name,
         "enable.idempotence": True,
+        "max.in.flight.requests.per.connection": order.kafka.in_flight,
         "linger.ms": order.kafka.linger_ms,
         "batch.size": order.kafka.batch_bytes,
         "batch.num.messages": 1_000_000,
