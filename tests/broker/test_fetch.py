@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
 from catena.broker.base import Client
 from catena.broker.fetch import Elsewhere, Fetch, Moved
 from catena.broker.long_polls import LongPolls
-from catena.cluster.placement import NO_NODE
+from catena.cluster.placement import NO_NODE, PartitionOf
 from catena.cluster.view import WRITE
 from catena.errors import StoreUnavailable
 from catena.formats.record_batch import split_batches
@@ -18,7 +18,6 @@ from catena.formats.records import iter_records
 from catena.runtime import Tasks
 from catena.testing.contracts.loglet import make_entry
 from catena.testing.faults import Fail
-from catena.virtual_log.log import VirtualLog
 from catena.wire.apis import APIS
 from catena.wire.codes import Code
 from catena.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
@@ -313,11 +312,12 @@ class TestElsewhere:
 
     @pytest.fixture
     async def writer(self, world: World) -> AsyncIterator[Fetching]:
-        def reader(log: VirtualLog, offset: int, client: Client, rack: str) -> int | None:
+        def reader(of: PartitionOf, offset: int, client: Client, rack: str) -> int | None:
             assert client.listener == "main"
             if offset == SERVED:
                 return None
-            return NO_NODE if log.tp.partition == 2 else len(rack)
+            assert of.partitions == 3
+            return NO_NODE if of.partition == 2 else len(rack)
 
         fetching = Fetching(await world.node(roles=(WRITE,)), reader)
         await fetching.node.node.topics.create("t", 3)
@@ -352,9 +352,9 @@ class TestElsewhere:
 
 
 async def test_who_is_told_that_leaders_have_moved_gets_the_rest_at_once(world: World) -> None:
-    def moved(logs: Sequence[VirtualLog], client: Client) -> list[bool]:
+    def moved(fetched: Iterable[PartitionOf], client: Client) -> list[bool]:
         assert client.listener == "main"
-        return [log.tp.partition == 1 for log in logs]
+        return [each.partition == 1 for each in fetched]
 
     fetching = Fetching(await world.node(), moved=moved)
     await fetching.node.node.topics.create("t", 3)

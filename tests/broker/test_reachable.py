@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from catena.broker.reachable import Reach, Reachable
-from catena.cluster.placement import NO_NODE
+from catena.cluster.placement import NO_NODE, PartitionOf
 from catena.cluster.view import READ, WRITE, Address, NodeRecord
 from catena.types import TopicId
 from tests.broker.world import World
 
 TOPIC = TopicId("a" * 32)
 RACKS = ("", "a", "b", "elsewhere")
+PARTITIONS = 200
+FIRST = PartitionOf(TOPIC, 0, PARTITIONS)
 
 
 def reachable(*nodes: tuple[int, tuple[str, ...], str | None]) -> Reachable:
@@ -31,11 +33,12 @@ def test_a_reader_is_always_a_replica_of_a_leader_that_does_not_read() -> None:
         (6, (READ,), None),
     )
     used: set[int] = set()
-    for partition in range(200):
-        leader, *readers = found.replicas(TOPIC, partition)
-        assert leader == found.leader(TOPIC, partition)
+    for partition in range(PARTITIONS):
+        of = PartitionOf(TOPIC, partition, PARTITIONS)
+        leader, *readers = found.replicas(of)
+        assert leader == found.leader(of)
         assert leader in (1, 2)
-        chosen = {rack: found.reader(TOPIC, partition, rack) for rack in RACKS}
+        chosen = {rack: found.reader(of, rack) for rack in RACKS}
         assert chosen["a"] in (3, 4)
         assert chosen["b"] == 5
         assert chosen[""] == chosen["elsewhere"]
@@ -47,14 +50,14 @@ def test_a_reader_is_always_a_replica_of_a_leader_that_does_not_read() -> None:
 
 def test_a_leader_that_reads_is_enough() -> None:
     found = reachable((1, (WRITE, READ), None), (2, (READ,), None))
-    assert {tuple(found.replicas(TOPIC, partition)) for partition in range(50)} == {(1,)}
+    assert {tuple(found.replicas(PartitionOf(TOPIC, partition, 50))) for partition in range(50)} == {(1,)}
 
 
 def test_without_readers_or_writers() -> None:
     writers, readers, nobody = reachable((1, (WRITE,), None)), reachable((2, (READ,), None)), reachable()
-    assert (writers.replicas(TOPIC, 0), writers.reader(TOPIC, 0, "")) == ([1], NO_NODE)
-    assert (readers.replicas(TOPIC, 0), readers.reader(TOPIC, 0, "")) == ([], 2)
-    assert (nobody.replicas(TOPIC, 0), nobody.controller) == ([], NO_NODE)
+    assert (writers.replicas(FIRST), writers.reader(FIRST, "")) == ([1], NO_NODE)
+    assert (readers.replicas(FIRST), readers.reader(FIRST, "")) == ([], 2)
+    assert (nobody.replicas(FIRST), nobody.controller) == ([], NO_NODE)
 
 
 async def test_what_is_known_goes_with_the_view(world: World) -> None:

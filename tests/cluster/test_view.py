@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from catena.cluster.placement import Placement
+from catena.cluster.placement import PartitionOf, Placement
 from catena.cluster.view import READ, ROLES, WRITE, Address, NodeRecord, View, decode_node, encode_node
 from catena.errors import Corrupt
 from catena.meta import keys
@@ -56,4 +56,5 @@ def test_its_placement_is_over_those_that_serve_and_its_writers_over_those_that_
     for placement, nodes in ((view.placement, [1, 3, 4]), (view.writers, [1, 3])):
         expected = Placement(nodes)
         for partition in range(50):
-            assert placement.leader(TopicId("0" * 32), partition) == expected.leader(TopicId("0" * 32), partition)
+            of = PartitionOf(TopicId("0" * 32), partition, 50)
+            assert placement.leader(of) == expected.leader(of)

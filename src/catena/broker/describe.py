@@ -14,6 +14,7 @@ from catena.broker.base import Client, OpenLog
 from catena.broker.configs import LOG_DIR
 from catena.broker.handling import Logs, Refused, fault_of
 from catena.cluster.membership import Membership
+from catena.cluster.placement import PartitionOf
 from catena.errors import CatenaError, StoreRefused, UnknownTopic
 from catena.loglets.diskless.records import decode_control, decode_producer
 from catena.loglets.producers import ProducerState, unexpired
@@ -115,10 +116,11 @@ class Describe:
                 if topic is not None:
                     numbers = sorted({number for number in each.partitions if 0 <= number < topic.partitions})
                     asked.append((topic, numbers))
-        led = [
-            (topic, [number for number in numbers if placement.leader(topic.topic_id, number) == node_id])
-            for topic, numbers in asked
-        ]
+
+        def leads(topic: TopicRecord, number: int) -> bool:
+            return placement.leader(PartitionOf(topic.topic_id, number, topic.partitions)) == node_id
+
+        led = [(topic, [number for number in numbers if leads(topic, number)]) for topic, numbers in asked]
         return [(topic, numbers) for topic, numbers in led if numbers]
 
     async def _size(self, log: VirtualLog) -> int:

@@ -10,7 +10,7 @@ be told of it, and is served here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, cast
 
@@ -18,7 +18,7 @@ from catena.broker.base import AnswerBudget, Client, OpenLog
 from catena.broker.error_codes import code_of
 from catena.broker.handling import TopicLookup
 from catena.broker.long_polls import LongPolls, News
-from catena.cluster.placement import NO_NODE, NodeId
+from catena.cluster.placement import NO_NODE, NodeId, PartitionOf
 from catena.counting import Sent
 from catena.errors import CatenaError, UnknownPartition, UnknownTopic
 from catena.formats.record_batch import WIRE_PREFIX, wire_prefix
@@ -51,9 +51,14 @@ LEAST_BYTES = 1 << 20
 
 
 class _Target(NamedTuple):
+    topic: TopicRecord
     log: VirtualLog
     asked: FetchPartition
     answer: PartitionData
+
+    @property
+    def of(self) -> PartitionOf:
+        return PartitionOf(self.topic.topic_id, self.asked.partition, self.topic.partitions)
 
 
 class _Filled(NamedTuple):
@@ -64,10 +69,10 @@ class _Filled(NamedTuple):
     records: int = 0
 
 
-Elsewhere: TypeAlias = Callable[[VirtualLog, Offset, Client, str], NodeId | None]
-"""Where a log is read instead from this offset on, by this client of this rack; NO_NODE: nowhere. None: here."""
-Moved: TypeAlias = Callable[[Sequence[VirtualLog], Client], Sequence[bool]]
-"""Of which of these logs this client is to be told that another node leads them; empty: of none."""
+Elsewhere: TypeAlias = Callable[[PartitionOf, Offset, Client, str], NodeId | None]
+"""Where it is read instead from this offset on, by this client of this rack; NO_NODE: nowhere. None: here."""
+Moved: TypeAlias = Callable[[Iterable[PartitionOf], Client], Sequence[bool]]
+"""Of which of these this client is to be told that another node leads them; empty: of none."""
 
 
 class Fetch:
@@ -108,7 +113,7 @@ class Fetch:
             return False
         sent = False
         for target in targets:
-            reader = self._elsewhere(target.log, target.asked.fetch_offset, client, rack)
+            reader = self._elsewhere(target.of, target.asked.fetch_offset, client, rack)
             if reader is None:
                 continue
             sent = True
@@ -119,7 +124,7 @@ class Fetch:
 
     def _tell_moved(self, targets: Sequence[_Target], client: Client) -> None:
         """Those are answered at once, with what the others have; the client then asks who leads."""
-        moved = self._moved([target.log for target in targets], client) if self._moved is not None else ()
+        moved = self._moved((target.of for target in targets), client) if self._moved is not None else ()
         for target, has_moved in zip(targets, moved, strict=False):
             if has_moved:
                 target.answer.error_code = Code.NOT_LEADER_OR_FOLLOWER
@@ -143,7 +148,7 @@ class Fetch:
             if not 0 <= asked.partition < record.partitions:
                 part.error_code = code_of(UnknownPartition(record.name, asked.partition, record.partitions))
                 continue
-            targets.append(_Target(self._open_log(record, asked.partition), asked, part))
+            targets.append(_Target(record, self._open_log(record, asked.partition), asked, part))
         return answer
 
     async def _fetch(self, body: FetchRequest, targets: list[_Target], response: FetchResponse) -> FetchResponse:

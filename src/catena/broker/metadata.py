@@ -23,7 +23,7 @@ from catena.broker.error_codes import code_of
 from catena.broker.handling import TopicLookup
 from catena.broker.reachable import Reach, Reachable
 from catena.cluster.membership import Membership
-from catena.cluster.placement import NO_NODE
+from catena.cluster.placement import NO_NODE, PartitionOf
 from catena.errors import CatenaError, RetryLater, UnknownTopic
 from catena.runtime import Clock
 from catena.runtime.tasks import map_bounded
@@ -278,7 +278,7 @@ def _topic(
 ) -> MetadataResponseTopic:
     partitions = []
     for number, log in enumerate(logs):
-        nodes = reachable.replicas(log.tp.topic_id, number)
+        nodes = reachable.replicas(PartitionOf(topic.topic_id, number, topic.partitions))
         partitions.append(
             MetadataResponsePartition(
                 error_code=Code.NONE if nodes else Code.LEADER_NOT_AVAILABLE,
@@ -302,7 +302,7 @@ def _page_of(
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for log in logs:
-        nodes = reachable.replicas(log.tp.topic_id, log.tp.partition)
+        nodes = reachable.replicas(PartitionOf(topic.topic_id, log.tp.partition, topic.partitions))
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=Code.NONE if nodes else Code.LEADER_NOT_AVAILABLE,

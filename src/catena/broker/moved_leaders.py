@@ -14,14 +14,14 @@ then asks who leads, without a word to its application. It is told once; who com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from catena.broker.base import Client
 from catena.broker.reachable import Reach, Reachable
 from catena.cluster.membership import Membership
+from catena.cluster.placement import PartitionOf
 from catena.cluster.view import View
 from catena.runtime import Clock
-from catena.virtual_log.log import VirtualLog
 
 SETTLED_S = 10.0
 MAX_CONNECTIONS = 10_000
@@ -37,8 +37,8 @@ class MovedLeaders:
         self._served_in: dict[int, Reachable] = {}
         """By connection, the one that was looked at longest ago first."""
 
-    def of(self, logs: Sequence[VirtualLog], client: Client) -> list[bool]:
-        """For each log whether this client is to be told now that it is led elsewhere; empty: of none."""
+    def of(self, fetched: Iterable[PartitionOf], client: Client) -> list[bool]:
+        """For each whether this client is to be told now that it is led elsewhere; empty: of none."""
         if (view := self._membership.view) is not self._view:
             self._view, self._view_since = view, self._clock.monotonic()
         # A client is one object for each connection. Where a new one takes the place of one that is gone it may, at
@@ -46,7 +46,7 @@ class MovedLeaders:
         before, now = self._served_in.get(id(client)), self._reach.by(client.listener)
         if before is now:
             return []
-        moved = [] if before is None else [self._has_lost(log, before, now) for log in logs]
+        moved = [] if before is None else [self._has_lost(each, before, now) for each in fetched]
         if any(moved) and self._clock.monotonic() - self._view_since < SETTLED_S:
             return []
         self._served_in.pop(id(client), None)
@@ -55,7 +55,6 @@ class MovedLeaders:
             del self._served_in[next(iter(self._served_in))]
         return moved
 
-    def _has_lost(self, log: VirtualLog, before: Reachable, now: Reachable) -> bool:
-        node_id, (_, topic_id, partition) = self._membership.node_id, log.tp
-        served_by = now.replicas(topic_id, partition)
-        return bool(served_by) and node_id not in served_by and node_id in before.replicas(topic_id, partition)
+    def _has_lost(self, of: PartitionOf, before: Reachable, now: Reachable) -> bool:
+        node_id, served_by = self._membership.node_id, now.replicas(of)
+        return bool(served_by) and node_id not in served_by and node_id in before.replicas(of)

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from catena.cluster.membership import Membership
-from catena.cluster.placement import NO_NODE, NodeId, Placement
+from catena.cluster.placement import NO_NODE, NodeId, PartitionOf, Placement
 from catena.cluster.view import READ, WRITE, Address, NodeRecord, View
-from catena.types import TopicId
 
 
 class Reachable:
@@ -37,21 +36,20 @@ class Reachable:
         """Every node does what a controller does; clients want one to send it to."""
         return self.brokers[0][0].node_id if self.brokers else NO_NODE
 
-    def leader(self, topic_id: TopicId, partition: int) -> NodeId:
-        return self._writers.leader(topic_id, partition)
+    def leader(self, of: PartitionOf) -> NodeId:
+        return self._writers.leader(of)
 
-    def replicas(self, topic_id: TopicId, partition: int) -> list[NodeId]:
+    def replicas(self, of: PartitionOf) -> list[NodeId]:
         """The leader first; none if there is none."""
-        leader = self.leader(topic_id, partition)
+        leader = self.leader(of)
         if leader == NO_NODE or leader in self._reading or not self._reading:
             return [] if leader == NO_NODE else [leader]
-        readers = [self.reader(topic_id, partition, rack) for rack in ("", *self._readers_by_rack)]
+        readers = [self.reader(of, rack) for rack in ("", *self._readers_by_rack)]
         return list(dict.fromkeys([leader, *readers]))
 
-    def reader(self, topic_id: TopicId, partition: int, rack: str) -> NodeId:
+    def reader(self, of: PartitionOf, rack: str) -> NodeId:
         """The node that serves fetches of this partition to clients of this rack; NO_NODE if nobody reads."""
-        # The first of all is also the first of its rack, so no client is sent to a node that is not a replica.
-        return self._readers_by_rack.get(rack, self._readers).leader(topic_id, partition)
+        return self._readers_by_rack.get(rack, self._readers).leader(of)
 
 
 class Reach:

@@ -21,6 +21,7 @@ import msgspec
 
 from catena.broker.base import OpenLog
 from catena.cluster.membership import Membership
+from catena.cluster.placement import PartitionOf
 from catena.errors import CatenaError, RetryLater, StoreRefused, UnknownTopic
 from catena.runtime import Clock, Entropy, Tasks
 from catena.runtime.tasks import map_bounded
@@ -104,7 +105,11 @@ class Retention:
 
     def _led(self, partitions: Sequence[tuple[TopicRecord, int]]) -> list[tuple[TopicRecord, int]]:
         node_id, leader = self._membership.node_id, self._membership.last_view.placement.leader
-        return [item for item in partitions if leader(item[0].topic_id, item[1]) == node_id]
+        return [
+            (topic, number)
+            for topic, number in partitions
+            if leader(PartitionOf(topic.topic_id, number, topic.partitions)) == node_id
+        ]
 
     async def _visit(self, item: tuple[TopicRecord, int]) -> None:
         topic, number = item

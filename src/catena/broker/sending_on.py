@@ -15,10 +15,9 @@ import msgspec
 from catena.broker.base import Client
 from catena.broker.reachable import Reach
 from catena.cluster.membership import Membership
-from catena.cluster.placement import NO_NODE, NodeId
+from catena.cluster.placement import NO_NODE, NodeId, PartitionOf
 from catena.runtime import Clock
 from catena.types import Offset, TopicId
-from catena.virtual_log.log import VirtualLog
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class SendingOn:
         self._refused_in = -1
         self.counts = SentOn()
 
-    def reader(self, of: VirtualLog, offset: Offset, client: Client, rack: str) -> NodeId | None:
+    def reader(self, of: PartitionOf, offset: Offset, client: Client, rack: str) -> NodeId | None:
         """Who serves a fetch of this offset to this client, of this rack; NO_NODE: nobody. None: this node does."""
         node_id = self._reader(of, offset, client, rack)
         if node_id is None:
@@ -67,14 +66,14 @@ class SendingOn:
             self.counts.sent += 1
         return node_id
 
-    def _reader(self, of: VirtualLog, offset: Offset, client: Client, rack: str) -> NodeId | None:
-        node_id = self._reach.by(client.listener).reader(of.tp.topic_id, of.tp.partition, rack)
+    def _reader(self, of: PartitionOf, offset: Offset, client: Client, rack: str) -> NodeId | None:
+        node_id = self._reach.by(client.listener).reader(of, rack)
         if node_id == NO_NODE:
             self._say_that_nobody_reads(client)
             return NO_NODE
         # A client is one object for each connection. Where a new one takes the place of one that is gone it is, at
         # worst, served here.
-        key, now = (id(client), of.tp.topic_id, of.tp.partition), self._clock.monotonic()
+        key, now = (id(client), of.topic_id, of.partition), self._clock.monotonic()
         sent = self._sent.get(key)
         if sent is not None and sent.came_back and now - sent.at < SERVED_S:
             return None

@@ -15,6 +15,7 @@ import msgspec
 
 from catena.broker.base import OpenLog
 from catena.cluster.membership import Membership
+from catena.cluster.placement import PartitionOf
 from catena.errors import CatenaError
 from catena.metrics.others import first_and_others
 from catena.runtime import Clock
@@ -98,7 +99,7 @@ class TopicLooks:
         seen = 0
         for topic in self._view.last_all():
             for number in range(topic.partitions):
-                if leader(topic.topic_id, number) == node_id:
+                if leader(PartitionOf(topic.topic_id, number, topic.partitions)) == node_id:
                     yield topic, number
                 seen += 1
                 if seen % SLICE == 0:
