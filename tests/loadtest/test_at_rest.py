@@ -44,7 +44,7 @@ async def test_a_producer_rests_while_a_node_stands_still(stack: Stack) -> None:
     wakeups = Wakeups()
     bootstrap = stack.state.nodes[0].kafka
     producer = Producer(
-        settings_of(order(bootstrap=bootstrap, kafka=Kafka(linger_ms=5, in_flight=2)))
+        settings_of(order(bootstrap=bootstrap, kafka=Kafka(linger_ms=5, in_flight=TOPIC.partitions - 1)))
         | {"statistics.interval.ms": 100, "stats_cb": wakeups}
     )
     send(producer)

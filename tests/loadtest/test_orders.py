@@ -48,7 +48,7 @@ def test_producers_share_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "kafka", "in_flight"), [(1, {}, 1), (5, {}, 1), (8, {}, 2), (900, {}, 5), (900, {"in_flight": 3}, 3)]
+    ("partitions", "kafka", "in_flight"), [(1, {}, 1), (5, {}, 1), (8, {}, 3), (900, {}, 5), (900, {"in_flight": 4}, 4)]
 )
 def test_a_producer_has_fewer_requests_at_a_node_than_that_leads_partitions(
     partitions: int, kafka: dict[str, Any], in_flight: int

@@ -175,9 +175,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def requests_in_flight(self) -> int:
-        """Of a Kafka producer at a node: half as many as that leads partitions, unless it is said. Were they as many,
+        """Of a Kafka producer at a node: one fewer than that leads partitions, unless it is said. Were they as many,
         librdkafka would spin where acks take longer than `linger_ms` (docs/loadtest.md)."""
-        return self.kafka.in_flight or min(max(len(self.places) // self.stack.nodes // 2, 1), IN_FLIGHT_MAX)
+        return self.kafka.in_flight or min(max(len(self.places) // self.stack.nodes - 1, 1), IN_FLIGHT_MAX)
 
     @property
     def shares(self) -> dict[str, float]:
