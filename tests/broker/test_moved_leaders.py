@@ -8,6 +8,7 @@ from catena.broker import moved_leaders
 from catena.broker.base import Client
 from catena.broker.moved_leaders import SETTLED_S, MovedLeaders
 from catena.cluster.placement import PartitionOf
+from catena.types import TopicId
 from tests.broker.world import BrokerNode, World
 
 PARTITIONS = 16
@@ -75,6 +76,22 @@ async def test_a_node_that_was_away_for_a_moment_gets_back_what_it_had(
     assert not any(moved.of(fetched, client))
     world.clock.leap(SETTLED_S)
     assert moved.of(fetched, client) == lost_by(alone, fetched)
+
+
+async def test_what_moves_between_those_that_stay_is_told_as_well(alone: BrokerNode, world: World) -> None:
+    third = await world.node(3)
+    await world.together(alone, await world.node(2), third)
+    fetched = [PartitionOf(TopicId(f"{topic:032x}"), number, 12) for topic in range(20) for number in range(12)]
+    moved, client, elsewhere = MovedLeaders(alone.membership, world.clock), Client("h", "main"), lost_by(alone, fetched)
+    assert not any(moved.of(fetched, client))
+    await third.membership.close()
+    while len(alone.membership.view.nodes) > 2:
+        await alone.membership.changed(alone.membership.view.revision)
+    assert not any(moved.of(fetched, client)), "other nodes may not know yet"
+    world.clock.leap(SETTLED_S)
+    lost = moved.of(fetched, client)
+    assert lost == [now and not before for before, now in zip(elsewhere, lost_by(alone, fetched), strict=True)]
+    assert 0 < sum(lost) < 20
 
 
 async def test_it_remembers_only_so_many(

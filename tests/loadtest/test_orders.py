@@ -48,13 +48,23 @@ def test_producers_share_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "kafka", "in_flight"), [(1, {}, 1), (5, {}, 1), (8, {}, 3), (900, {}, 5), (900, {"in_flight": 4}, 4)]
+    ("partitions", "values", "in_flight"),
+    [
+        ([1], {}, 1),  # of one partition no more are under way anyway
+        ([5], {}, 1),
+        ([8], {}, 3),
+        ([900], {}, 5),
+        ([900], {"kafka": {"in_flight": 4}}, 4),
+        ([5, 5], {}, 3),
+        ([1] * 8, {}, 1),
+        ([8], {"stack": {"nodes": 3, "roles": ["write", "read"]}}, 3),
+    ],
 )
 def test_a_producer_has_fewer_requests_at_a_node_than_that_leads_partitions(
-    partitions: int, kafka: dict[str, Any], in_flight: int
+    partitions: list[int], values: dict[str, Any], in_flight: int
 ) -> None:
-    topics = [{"name": "t", "partitions": partitions}]
-    orders, scenario, tails = book(topics=topics, kafka=kafka, stack={"nodes": 2})
+    topics = [{"name": f"t{number}", "partitions": count} for number, count in enumerate(partitions)]
+    orders, scenario, tails = book(**({"stack": {"nodes": 2}} | values), topics=topics)
     found = [order for order in orders.phase(scenario.load, tails) if order.role == "kafka-produce"]
     assert [settings_of(order)["max.in.flight.requests.per.connection"] for order in found] == [in_flight]
 

@@ -3,7 +3,8 @@
 A client reaches the nodes that have a listener of the name through which it came. Of these, those that write are
 candidates for leaders, by rendezvous hash. A leader that reads as well is all that a partition needs. Where it does
 not, fetches are sent on to a node that reads, one of the client's rack if there is one; and since clients believe only
-replicas, the replicas of the partition are the leader and, for each rack, the node that its clients are sent to.
+replicas, the replicas of the partition are the leader and, for each rack and for clients of none, the node that these
+are sent to.
 """
 
 from __future__ import annotations

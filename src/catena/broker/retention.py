@@ -1,8 +1,8 @@
 """Retention by nodes: what a topic need not keep any longer (`catena.virtual_log.retention`) is trimmed.
 
 Each node looks after the partitions that it leads by placement. That only spreads the work: a trim is linearizable and
-only goes forward, so two nodes that look after the same partition while leaders move do no harm, and no node is needed
-for another one's partitions for longer than a round. Before anything is trimmed the topic is read anew: who gives a
+only goes forward, so two nodes that look after the same partition while leaders move do no harm, nor does a partition
+that nobody looks after for a round. Before anything is trimmed the topic is read anew: who gives a
 topic a longer retention loses nothing by a node that has not heard of it.
 
 A round takes `every_ms`, and its work is spread over that time, a few partitions at once. What was seen of a partition

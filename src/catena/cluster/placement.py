@@ -2,12 +2,13 @@
 
 Every node draws a weight for every key, and the highest wins. So all who see the same nodes say the same, without a
 word to each other; a node that comes takes an even share of the keys from all, one that goes leaves its own to all,
-and no other group moves.
+and no other key moves. For groups that is all.
 
 Chance alone would give 6 of 8 partitions or more to one node of two, nearly every third time. So the partitions of a
 topic are dealt out, `DEALT` at a time: each goes to the node with the highest weight for it among those that have not
-had their share, and of these no node has two more than another. For that some partitions move that need not when a node
-comes or goes: about one in ten, and fewer where there are many for each node.
+had their share, and of one deal no node has two more than another. For that some partitions move that need not when a
+node comes or goes: about one in ten, and fewer where there are many for each node. Some move when a topic gets more
+partitions, too, those of its last deal.
 
 A key is hashed once (BLAKE2b, the same everywhere and for ever; one call serves 8 partitions), and then mixed with a
 constant of each node by one multiplication, which is what makes many nodes cheap. What was computed is kept for as

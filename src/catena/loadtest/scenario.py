@@ -16,9 +16,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from catena.cluster.view import WRITE
 from catena.config import is_secret, parse_settings
 from catena.errors import ConfigError
-from catena.local_cluster.plan import wrong_roles, wrong_stores
+from catena.local_cluster.plan import roles_of, wrong_roles, wrong_stores
 
 MB = 1_000_000
 MAX_VERIFIED_RECORDS = 100_000_000
@@ -175,9 +176,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def requests_in_flight(self) -> int:
-        """Of a Kafka producer at a node: one fewer than that leads partitions, unless it is said. Were they as many,
-        librdkafka would spin where acks take longer than `linger_ms` (docs/loadtest.md)."""
-        return self.kafka.in_flight or min(max(len(self.places) // self.stack.nodes - 1, 1), IN_FLIGHT_MAX)
+        """Of a Kafka producer at a node: one fewer than that surely leads partitions, unless it is said. Were they as
+        many, librdkafka would spin where acks take longer than `linger_ms` (docs/loadtest.md)."""
+        roles = [roles_of(self.stack.roles, number) for number in range(self.stack.nodes)]
+        writers = sum(not each or WRITE in each for each in roles)
+        led = sum(topic.partitions // writers for topic in self.topics)
+        return self.kafka.in_flight or min(max(led - 1, 1), IN_FLIGHT_MAX)
 
     @property
     def shares(self) -> dict[str, float]:
